@@ -126,6 +126,16 @@ static size_t take_places(struct decision *d, uint64_t bits)
     return count;
 }
 
+/* Counts packet `n` for the policy that dropped it, and tells the kernel of a source that comes again and again. */
+static void count_drop(struct decision *d, const struct checked_by *by, size_t n)
+{
+    const size_t column = d->denied_by[n];
+    const struct datagram *datagram = &d->datagrams[d->places[n]];
+    bump(&d->counters->dropped[by->indices[column]], 1);
+    xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
+               &d->requests->from[datagram->message], d->now);
+}
+
 /* Of the packets of one family whose bits are set, those that pass all limits; counts them by policy. */
 static uint64_t pass_enforced(struct decision *d, uint64_t bits, bool v4, size_t *checks)
 {
@@ -144,7 +154,7 @@ static uint64_t pass_enforced(struct decision *d, uint64_t bits, bool v4, size_t
         if (allowed >> n & 1) {
             passing |= UINT64_C(1) << d->places[n];
         } else if (d->denied_by[n] < by.count) {
-            bump(&d->counters->dropped[by.indices[d->denied_by[n]]], 1);
+            count_drop(d, &by, n);
         }
     }
     for (size_t i = 0; i < by.count; i++) {

@@ -15,6 +15,7 @@
 
 #include "burst.h"
 #include "network.h"
+#include "xdp/xdp.h"
 
 struct counters;
 struct gateway;
@@ -27,6 +28,8 @@ struct decision {
     const struct burst *requests;
     const struct datagram *datagrams;
     uint64_t bursts, clock_cost_ns;
+    uint32_t now;        /* seconds; set by the worker */
+    struct xdp_view xdp; /* what the kernel is told of denials */
     /* Of the packets of one family: */
     unsigned char places[BURST_COUNT]; /* in the burst */
     unsigned char denied_by[BURST_COUNT];

@@ -16,6 +16,7 @@
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
+ *   xdp/        denials in the kernel
  *   log.c       lines on stderr: levels and forms; denial_line.c: of the library's about a policy that denies
  *   status.c    metrics and status as text
  *   http.c      serves them
@@ -49,6 +50,7 @@ struct gateway_options {
     char *redis_url, *fleet_secret;
     const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
+    const char *xdp; /* interface and mode; NULL: no packet is dropped in the kernel */
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
     bool offload, allow_missing, proxy_protocol, no_denial_log;
     weir_log_level log_level;
@@ -87,6 +89,7 @@ struct gateway {
     weir *weir; /* NULL: nothing is limited */
     struct policies policies;
     struct backend backend;
+    struct xdp *xdp; /* NULL: no packet is dropped in the kernel */
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;

@@ -12,6 +12,7 @@
 
 #include "gateway.h"
 #include "log.h"
+#include "xdp/xdp.h"
 
 /*
  * Logs why the limits could not be opened; names the option or the variable that gave Redis's URL. Returns the exit
@@ -42,7 +43,7 @@ static int open_limits(struct gateway *gateway)
     limits.sync_interval_ms = options->sync_interval_ms;
     limits.expected_nodes = options->expected_nodes;
     limits.max_keys = options->max_keys;
-    limits.max_threads = options->threads;
+    limits.max_threads = options->threads + 1; /* one more tells what the kernel drops */
     limits.log = log_library;
     limits.no_denial_log = options->no_denial_log;
     weir_error error;
@@ -68,6 +69,7 @@ static void reload(struct gateway *gateway)
         (void) atomic_fetch_add(&gateway->reload_errors, 1);
         return;
     }
+    xdp_policies_changed(gateway->xdp);
     (void) atomic_fetch_add(&gateway->reloads, 1);
     log_line(WEIR_LOG_INFO, "policies of %s are in force", gateway->options.policies);
 }
@@ -121,7 +123,32 @@ static void stop(struct gateway *gateway)
         (void) pthread_join(gateway->workers[i].thread, NULL);
         worker_close(&gateway->workers[i]);
     }
+    xdp_stop(gateway->xdp);
     weir_close(gateway->weir);
+}
+
+/* Where the kernel cannot drop packets the gateway does. */
+static void start_xdp(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    char problem[256];
+    if (options->xdp == NULL) {
+        return;
+    }
+    if (gateway->weir == NULL) {
+        log_line(WEIR_LOG_WARNING, "--xdp %s: nothing is limited, so the kernel drops nothing", options->xdp);
+        return;
+    }
+    gateway->xdp =
+        xdp_start(options->xdp, &options->listen, &gateway->policies, gateway->weir, problem, sizeof(problem));
+    if (gateway->xdp == NULL) {
+        log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets are dropped here and not in the kernel", options->xdp,
+                 problem);
+        return;
+    }
+    struct xdp_status status;
+    (void) xdp_get_status(gateway->xdp, &status);
+    log_line(WEIR_LOG_INFO, "the kernel drops packets at %s (XDP, %s)", status.interface, status.mode);
 }
 
 static void print_start(const struct gateway *gateway)
@@ -169,6 +196,7 @@ int main(int argc, char **argv)
     if (code != 0) {
         return code;
     }
+    start_xdp(&gateway);
     if (start_workers(&gateway) != 0) {
         stop(&gateway);
         return 1;

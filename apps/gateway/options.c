@@ -7,11 +7,12 @@
 
 #include "gateway.h"
 #include "secret.h"
+#include "xdp/xdp.h"
 
 static const char usage[] =
     "weir-gateway --listen ADDR --backend ADDR --policies FILE [options]\n"
-    "A UDP reverse proxy that limits packets per source address (policy \"source\": IPv4 /32, IPv6 /64) and in all\n"
-    "(policy \"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
+    "A UDP reverse proxy that limits packets per source address (policy \"source\": IPv4 /32, IPv6 /64), per network\n"
+    "(\"network24\") and in all (\"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
     "\n"
     "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000\n"
     "  --backend ADDR           where it forwards to\n"
@@ -31,6 +32,8 @@ static const char usage[] =
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
     "  --idle SECONDS           after which a silent client is forgotten (30)\n"
     "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
+    "  --xdp IFACE[,mode=native|generic]\n"
+    "                           drop packets of sources whose denials repeat in the kernel, at this interface\n"
     "  --proxy-protocol         begin each packet to the backend with a PROXY protocol v2 header\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
     "  --log-level LEVEL        error, warning or info (info): lines up to this one\n"
@@ -124,6 +127,7 @@ static const struct option long_options[] = {
     {"redis-password-file", required_argument, NULL, 'w'},
     {"fleet-secret-file", required_argument, NULL, 'f'},
     {"proxy-protocol", no_argument, NULL, 'y'},
+    {"xdp", required_argument, NULL, 'X'},
     {"no-offload", no_argument, NULL, 'o'},
     {"log-level", required_argument, NULL, 'L'},
     {"log-format", required_argument, NULL, 'F'},
@@ -161,6 +165,12 @@ static bool take_text(struct command *command, int option, const char *value)
         return true;
     case 'n':
         out->node_name = value;
+        return true;
+    case 'X':
+        out->xdp = value;
+        if (!xdp_option_is_good(value)) {
+            wrong("xdp", value, "give an interface, and a mode if you like: eth0,mode=native or eth0,mode=generic");
+        }
         return true;
     case 'w':
         command->password_file = value;

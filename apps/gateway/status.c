@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "gateway.h"
+#include "xdp/xdp.h"
 
 uint64_t sum_of(const struct gateway *gateway, size_t offset)
 {
@@ -80,6 +81,14 @@ struct text write_metrics(struct gateway *gateway)
         const struct gateway_policy *policy = &gateway->policies.all[i];
         add(&text, "weir_gateway_policy_in_force{policy=\"%s\"} %d\n", policy->name,
             atomic_load(&policy->id) != WEIR_NO_POLICY);
+    }
+    struct xdp_status kernel;
+    if (xdp_get_status(gateway->xdp, &kernel)) {
+        metric(&text, "kernel_dropped_packets_total", "counter", "Packets dropped by XDP, of sources that are denied.",
+               kernel.packets);
+        metric(&text, "kernel_dropped_bytes_total", "counter", "Bytes of packets dropped by XDP, without headers.",
+               kernel.bytes);
+        metric(&text, "kernel_held_keys", "gauge", "Sources and networks whose packets XDP drops.", kernel.keys);
     }
     metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
     metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
@@ -171,6 +180,15 @@ struct text write_status(struct gateway *gateway)
         SUM(gateway, merges) == gateway->worker_count ? "true" : "false",
         SUM(gateway, segments) == gateway->worker_count ? "true" : "false", SUM(gateway, merged),
         SUM(gateway, segmented));
+    struct xdp_status kernel;
+    if (xdp_get_status(gateway->xdp, &kernel)) {
+        add(&text,
+            "\"kernel\":{\"interface\":\"%s\",\"mode\":\"%s\",\"keys\":%" PRIu32 ",\"dropped\":%" PRIu64
+            ",\"dropped_bytes\":%" PRIu64 "},",
+            kernel.interface, kernel.mode, kernel.keys, kernel.packets, kernel.bytes);
+    } else {
+        add(&text, "\"kernel\":null,");
+    }
     add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
         gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);
     if (stats.fleet_age_ns == UINT64_MAX) {

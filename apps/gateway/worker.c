@@ -237,7 +237,7 @@ static bool turn(struct loop *loop, int wait_ms)
     struct epoll_event events[EVENTS];
     const int count = epoll_wait(loop->worker->epoll_fd, events, EVENTS, wait_ms);
     bool clients = false;
-    loop->now = now_seconds();
+    loop->now = loop->decision.now = now_seconds();
     for (int i = 0; i < count; i++) {
         struct session *session = events[i].data.ptr;
         if (session == NULL) {
@@ -313,6 +313,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->asks_local = address_is_any(&options->listen);
         loop->run = NO_RUN;
         loop->backend.backend = &gateway->backend;
+        loop->decision.xdp.xdp = gateway->xdp;
         decision_open(&loop->decision, gateway, &worker->counters, &loop->requests, loop->datagrams);
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);

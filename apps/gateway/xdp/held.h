@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sources and networks whose packets are dropped before they reach the gateway, until a time: which ones there are, by
+ * key, and what was dropped of each.
+ *
+ * Each held key has a number. The slot of that number is memory that the kernel's program reads and counts in. A key
+ * is let go some time after its last denial has ended, and its number is given to another key only REST_NS after that:
+ * by then no packet that was looked up before is under way.
+ *
+ * Threads: any, for all functions but held_open and held_close. Blocking: a mutex, held for some hundred instructions.
+ */
+#ifndef WEIR_GATEWAY_XDP_HELD_H
+#define WEIR_GATEWAY_XDP_HELD_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "../network.h"
+#include "drop.h"
+
+/* A key that has not been denied for this long after its last denial has ended is let go. */
+#define HELD_IDLE_NS UINT64_C(1000000000)
+
+#define HELD_REST_NS UINT64_C(100000000)
+
+struct held_key {
+    struct drop_key drop;
+    weir_key key; /* its bytes are in `bytes` */
+    unsigned char bytes[NETWORK_KEY_SIZE];
+    bool of_bytes;                     /* the policy counts bytes */
+    uint64_t told_packets, told_bytes; /* of the slot's counts, those that were told of */
+    uint64_t left_ns;                  /* when it was let go; 0: it is held */
+    uint32_t next;                     /* number of the next key of its chain, or of the next free one */
+};
+
+/* What tells the kernel which keys have which numbers. */
+struct held_kernel {
+    bool (*add)(void *arg, const struct drop_key *key, uint32_t number);
+    void (*remove)(void *arg, const struct drop_key *key);
+    void *arg;
+};
+
+struct held {
+    pthread_mutex_t mutex;
+    struct held_kernel kernel;
+    struct drop_slot *slots;
+    struct held_key *keys;     /* by number */
+    uint32_t *chains;          /* first numbers, by hash of the key */
+    uint32_t capacity;         /* a power of two */
+    uint32_t first_free, used; /* numbers from `used` on were never given */
+    uint32_t count;            /* keys that are held */
+};
+
+/* What was dropped of a key since it was told of last. */
+struct held_drops {
+    weir_key key;
+    unsigned char bytes[NETWORK_KEY_SIZE]; /* of the key */
+    uint64_t packets, units;               /* units of the key's policy */
+    uint64_t packet_bytes;
+};
+
+/* `slots` has `capacity` of them, a power of two. 0 or -ENOMEM. */
+int held_open(struct held *held, uint32_t capacity, struct drop_slot *slots, const struct held_kernel *kernel);
+void held_close(struct held *held);
+
+/*
+ * Has packets of a key dropped until a time, or longer if they already are. False: there is no room. `key->data` need
+ * not stay. `of_bytes`: its policy counts bytes.
+ */
+bool held_until(struct held *held, const struct drop_key *drop, const weir_key *key, bool of_bytes, uint64_t until_ns);
+
+/* Keys that are held. */
+uint32_t held_count(struct held *held);
+
+/* Lets all packets pass from now on: what is denied is said anew. */
+void held_release_all(struct held *held);
+
+/*
+ * Looks at the numbers from *cursor on, up to `most` of them: lets go of keys whose time is over, and writes what was
+ * dropped into `out`, of `most` entries. Returns how many entries there are. *cursor is 0 again after the last number.
+ */
+size_t held_sweep(struct held *held, uint32_t *cursor, size_t most, uint64_t now_ns, struct held_drops *out);
+
+#endif

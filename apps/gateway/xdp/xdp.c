@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See xdp.h. */
+#include "xdp.h"
+
+#include <net/if.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../network.h"
+#include "held.h"
+#include "link.h"
+#include "locals.h"
+
+/* Keys that are held at once, by 64 bytes of memory in the kernel and 200 here. */
+#define CAPACITY 65536
+
+/* How often what was dropped is told of, and how many keys at once. */
+#define SWEEP_MS   50
+#define SWEEP_MOST 512
+
+/* The host's own addresses are looked up again every so many turns. */
+#define LOCALS_TURNS 40
+
+struct xdp {
+    char interface[IF_NAMESIZE];
+    struct xdp_link *link;
+    struct held held;
+    struct locals locals; /* where the gateway listens on all addresses */
+    bool any;
+    const struct policies *policies;
+    weir *weir;
+    weir_thread *limits; /* of the thread that sweeps */
+    pthread_t thread;
+    _Atomic bool stopping;
+    _Atomic uint64_t packets, bytes;
+    struct held_drops drops[SWEEP_MOST];
+};
+
+static uint64_t boot_ns(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t) now.tv_sec * 1000000000U + (uint64_t) now.tv_nsec;
+}
+
+/* Splits an option. False: it is malformed. */
+static bool read_option(const char *option, char interface[IF_NAMESIZE], enum link_mode *mode)
+{
+    const size_t length = strcspn(option, ",");
+    const char *rest = option + length;
+    if (length == 0 || length >= IF_NAMESIZE || strcspn(option, "\"\\ \t\n") < length) {
+        return false;
+    }
+    memcpy(interface, option, length);
+    interface[length] = '\0';
+    *mode = strcmp(rest, ",mode=native") == 0    ? LINK_NATIVE
+            : strcmp(rest, ",mode=generic") == 0 ? LINK_GENERIC
+                                                 : LINK_ANY;
+    return *mode != LINK_ANY || *rest == '\0';
+}
+
+bool xdp_option_is_good(const char *option)
+{
+    char interface[IF_NAMESIZE];
+    enum link_mode mode;
+    return read_option(option, interface, &mode);
+}
+
+static void add_prefix(unsigned char *prefixes, unsigned char *count, unsigned prefix)
+{
+    for (size_t i = 0; i < *count; i++) {
+        if (prefixes[i] == prefix) {
+            return;
+        }
+    }
+    if (*count < DROP_PREFIXES) {
+        prefixes[(*count)++] = (unsigned char) prefix;
+    }
+}
+
+/* The prefixes by which packets are looked up. A packet that is looked up meanwhile may pass. */
+static void set_prefixes(const struct xdp *xdp)
+{
+    struct drop_target *target = xdp_link_target(xdp->link);
+    struct drop_target next = *target;
+    const size_t count = atomic_load(&xdp->policies->count);
+    next.count4 = next.count6 = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct gateway_policy *policy = &xdp->policies->all[i];
+        if (atomic_load(&policy->id) == WEIR_NO_POLICY || policy->kind.scope == SCOPE_OVERALL) {
+            continue;
+        }
+        const bool source = policy->kind.scope == SCOPE_SOURCE;
+        if (policy_kind_concerns(&policy->kind, true)) {
+            add_prefix(next.prefixes4, &next.count4, source ? 32 : policy->kind.prefix);
+        }
+        if (policy_kind_concerns(&policy->kind, false)) {
+            add_prefix(next.prefixes6, &next.count6, source ? SOURCE_PREFIX : policy->kind.prefix);
+        }
+    }
+    target->count4 = target->count6 = 0;
+    memcpy(target->prefixes4, next.prefixes4, sizeof(next.prefixes4));
+    memcpy(target->prefixes6, next.prefixes6, sizeof(next.prefixes6));
+    atomic_thread_fence(memory_order_seq_cst); /* the kernel's program counts no prefix before it is there */
+    target->count4 = next.count4;
+    target->count6 = next.count6;
+}
+
+static void set_target(struct xdp *xdp, const struct address *listen)
+{
+    struct drop_target *target = xdp_link_target(xdp->link);
+    const bool v4 = listen->u.any.sa_family == AF_INET;
+    xdp->any = address_is_any(listen);
+    target->is_v4 = v4 || xdp->any || network_is_v4(listen);
+    target->is_v6 = !v4 && !network_is_v4(listen);
+    target->any = xdp->any;
+    if (v4) {
+        memcpy(target->address4, &listen->u.v4.sin_addr, sizeof(target->address4));
+    } else {
+        memcpy(target->address6, &listen->u.v6.sin6_addr, sizeof(target->address6));
+        memcpy(target->address4, &listen->u.v6.sin6_addr.s6_addr[12], sizeof(target->address4));
+    }
+    target->port = v4 ? listen->u.v4.sin_port : listen->u.v6.sin6_port;
+}
+
+static void set_local(void *arg, const struct drop_key *address, bool there)
+{
+    struct xdp *xdp = arg;
+    xdp_link_set_local(xdp->link, address, there);
+}
+
+/* Tells the limits what was dropped. */
+static void sweep(struct xdp *xdp)
+{
+    uint32_t cursor = 0;
+    do {
+        const size_t count = held_sweep(&xdp->held, &cursor, SWEEP_MOST, boot_ns(), xdp->drops);
+        for (size_t i = 0; i < count; i++) {
+            const struct held_drops *drops = &xdp->drops[i];
+            weir_count_denied(xdp->limits, &drops->key, drops->packets, drops->units);
+            (void) atomic_fetch_add(&xdp->packets, drops->packets);
+            (void) atomic_fetch_add(&xdp->bytes, drops->packet_bytes);
+        }
+    } while (cursor != 0);
+}
+
+static void *sweep_main(void *arg)
+{
+    struct xdp *xdp = arg;
+    const struct timespec pause = {.tv_nsec = SWEEP_MS * 1000000L};
+    unsigned turns = 0;
+    while (!atomic_load(&xdp->stopping)) {
+        (void) nanosleep(&pause, NULL);
+        sweep(xdp);
+        if (xdp->any && ++turns % LOCALS_TURNS == 0) {
+            locals_look(&xdp->locals, set_local, xdp);
+        }
+    }
+    return NULL;
+}
+
+static bool kernel_add(void *arg, const struct drop_key *key, uint32_t number)
+{
+    return xdp_link_add(arg, key, number);
+}
+
+static void kernel_remove(void *arg, const struct drop_key *key)
+{
+    xdp_link_remove(arg, key);
+}
+
+/* Frees what there is. `started`: the thread runs. */
+static void xdp_free(struct xdp *xdp, bool started)
+{
+    if (started) {
+        atomic_store(&xdp->stopping, true);
+        (void) pthread_join(xdp->thread, NULL);
+        sweep(xdp);
+        weir_detach(xdp->limits);
+    }
+    if (xdp->link != NULL) {
+        xdp_link_close(xdp->link);
+    }
+    if (xdp->held.keys != NULL) {
+        held_close(&xdp->held);
+    }
+    locals_close(&xdp->locals);
+    free(xdp);
+}
+
+struct xdp *xdp_start(const char *option, const struct address *listen, const struct policies *policies, weir *w,
+                      char *problem, size_t size)
+{
+    struct xdp *xdp = calloc(1, sizeof(*xdp));
+    enum link_mode mode;
+    if (xdp == NULL || !read_option(option, xdp->interface, &mode)) {
+        (void) snprintf(problem, size, "out of memory");
+        free(xdp);
+        return NULL;
+    }
+    xdp->policies = policies;
+    xdp->weir = w;
+    xdp->link = xdp_link_open(xdp->interface, mode, CAPACITY, problem, size);
+    if (xdp->link == NULL) {
+        xdp_free(xdp, false);
+        return NULL;
+    }
+    const struct held_kernel kernel = {kernel_add, kernel_remove, xdp->link};
+    (void) snprintf(problem, size, "out of memory, or of threads");
+    if (held_open(&xdp->held, CAPACITY, xdp_link_slots(xdp->link), &kernel) != 0 ||
+        (xdp->limits = weir_attach(w)) == NULL) {
+        xdp_free(xdp, false);
+        return NULL;
+    }
+    set_target(xdp, listen);
+    set_prefixes(xdp);
+    if (xdp->any) {
+        locals_look(&xdp->locals, set_local, xdp);
+    }
+    if (pthread_create(&xdp->thread, NULL, sweep_main, xdp) != 0) {
+        weir_detach(xdp->limits);
+        xdp_free(xdp, false);
+        return NULL;
+    }
+    return xdp;
+}
+
+void xdp_stop(struct xdp *xdp)
+{
+    if (xdp != NULL) {
+        xdp_free(xdp, true);
+    }
+}
+
+void xdp_policies_changed(struct xdp *xdp)
+{
+    if (xdp != NULL) {
+        set_prefixes(xdp);
+        held_release_all(&xdp->held);
+    }
+}
+
+/* Whether a key was denied often enough lately. */
+static bool repeats(struct xdp_view *view, uint64_t hash, uint32_t now)
+{
+    const size_t i = hash & (XDP_SEEN - 1);
+    if (view->seen[i].hash != hash || view->seen[i].second != now) {
+        /* A key that was held in the second before repeats from its first denial on. */
+        const bool goes_on =
+            view->seen[i].hash == hash && view->seen[i].second + 1 == now && view->seen[i].count >= XDP_REPEATS;
+        view->seen[i].hash = hash;
+        view->seen[i].second = now;
+        view->seen[i].count = goes_on ? XDP_REPEATS - 1 : 0;
+    }
+    return ++view->seen[i].count >= XDP_REPEATS;
+}
+
+void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key, const struct gateway_policy *policy,
+                const struct address *from, uint32_t now)
+{
+    if (view->xdp == NULL || policy->kind.scope == SCOPE_OVERALL || !repeats(view, key->hash, now)) {
+        return;
+    }
+    weir_verdict verdict;
+    if (weir_peek(limits, key, 1, &verdict) || verdict.retry_after_ns < XDP_STALE_NS + XDP_LEAST_NS) {
+        return;
+    }
+    const uint64_t wait_ns = verdict.retry_after_ns - XDP_STALE_NS;
+    const bool v4 = network_is_v4(from);
+    const bool source = policy->kind.scope == SCOPE_SOURCE;
+    struct drop_key drop = {.family = v4 ? 4 : 6,
+                            .prefix = (unsigned char) (!source ? policy->kind.prefix
+                                                       : v4    ? 32
+                                                               : SOURCE_PREFIX)};
+    unsigned char bytes[NETWORK_KEY_SIZE];
+    const size_t length = network_of(from, drop.prefix, bytes);
+    memcpy(drop.address, bytes, length - 1);
+    (void) held_until(&view->xdp->held, &drop, key, policy->kind.of_bytes,
+                      boot_ns() + (wait_ns < XDP_HOLD_NS ? wait_ns : XDP_HOLD_NS));
+}
+
+bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)
+{
+    if (xdp == NULL) {
+        return false;
+    }
+    *out = (struct xdp_status){.interface = xdp->interface,
+                               .mode = xdp_link_mode(xdp->link) == LINK_NATIVE ? "native" : "generic",
+                               .keys = held_count(&xdp->held),
+                               .packets = atomic_load(&xdp->packets),
+                               .bytes = atomic_load(&xdp->bytes)};
+    return true;
+}

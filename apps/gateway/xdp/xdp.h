@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Denials in the kernel: packets of sources and networks whose denials repeat are dropped by an XDP program at the
+ * network interface, until the time at which their limit would let a packet pass.
+ *
+ * A worker that denies a key again and again asks the limits for that time, and hands it to the kernel. A denial is
+ * held for XDP_HOLD_NS at most: then a packet reaches the worker, and is judged by what the limits say by now. So what
+ * other nodes, overrides or a reload have changed is noticed within that time; a reload lets everything pass at once.
+ * A thread of its own tells the limits what was dropped, as demand.
+ *
+ * The program is gone with the process, however the process ends: the kernel drops the link with its descriptor.
+ */
+#ifndef WEIR_GATEWAY_XDP_XDP_H
+#define WEIR_GATEWAY_XDP_XDP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "../address.h"
+#include "../policies.h"
+
+#define XDP_HOLD_NS UINT64_C(250000000)
+
+/* Times of the limits may be this old: the gateway's tick, and some. */
+#define XDP_STALE_NS UINT64_C(1500000)
+
+/* A denial that holds for less is not worth the words. */
+#define XDP_LEAST_NS UINT64_C(200000)
+
+/* Denials of a key within a second from which on the kernel is told. */
+#define XDP_REPEATS 8
+
+/* Keys that a worker counts the denials of; a power of two. */
+#define XDP_SEEN 4096
+
+struct xdp;
+
+/* What one worker remembers of the keys that it denies. */
+struct xdp_view {
+    struct xdp *xdp; /* NULL: nothing is dropped in the kernel */
+    struct {
+        uint64_t hash;
+        uint32_t second, count;
+    } seen[XDP_SEEN];
+};
+
+/* What a page says of it. */
+struct xdp_status {
+    const char *interface, *mode; /* "native" or "generic" */
+    uint32_t keys;                /* that are held */
+    uint64_t packets, bytes;      /* dropped */
+};
+
+/* Whether an option can be taken: "eth0", "eth0,mode=native" or "eth0,mode=generic". */
+bool xdp_option_is_good(const char *option);
+
+/*
+ * Attaches the program, and starts the thread. `option` is good. NULL: `problem` says in one sentence what is missing.
+ * `policies` and `w` stay the caller's until xdp_stop().
+ */
+struct xdp *xdp_start(const char *option, const struct address *listen, const struct policies *policies, weir *w,
+                      char *problem, size_t size);
+void xdp_stop(struct xdp *xdp); /* NULL is allowed */
+
+/* The policies in force have changed: all denials are said anew. Main thread. */
+void xdp_policies_changed(struct xdp *xdp); /* NULL is allowed */
+
+/* A packet from an address was denied by a key of `policy`. `now`: in seconds. */
+void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key, const struct gateway_policy *policy,
+                const struct address *from, uint32_t now);
+
+/* False: nothing is dropped in the kernel. `xdp` may be NULL. */
+bool xdp_get_status(struct xdp *xdp, struct xdp_status *out);
+
+#endif

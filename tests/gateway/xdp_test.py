@@ -1,0 +1,319 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Denials in the kernel, between two network namespaces: xdp_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+The gateway is at one end of a veth pair, its clients are at the other.
+
+Guards: apps/gateway/xdp/xdp.c, apps/gateway/xdp/link.c, apps/gateway/xdp/locals.c, apps/gateway/xdp/drop.bpf.c
+"""
+import contextlib
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from support import Fixture, Redis, run, Skipped
+
+GATEWAY, CLIENTS = f"weir-{os.getpid()}-a", f"weir-{os.getpid()}-b"
+LIBC = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
+FIRST, SECOND = "10.77.1.2", "10.77.1.3"
+
+
+def ip(*arguments, netns=None):
+    subprocess.run(["ip", *(["-n", netns] if netns else []), *arguments], check=True, capture_output=True, timeout=20)
+
+
+def enter(path):
+    with open(path, encoding="utf-8") as file:
+        if LIBC.setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextlib.contextmanager
+def network():
+    """Two hosts and a wire. Inside, this process is on the gateway's host."""
+    if shutil.which("ip") is None or os.getuid() != 0:
+        raise Skipped("no network namespaces: they need root, and ip of iproute2")
+    try:
+        ip("netns", "add", GATEWAY)
+        ip("netns", "add", CLIENTS)
+        ip("link", "add", "wire", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", CLIENTS)
+    except subprocess.CalledProcessError as error:
+        for name in (GATEWAY, CLIENTS):
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        raise Skipped(f"no network namespaces: {error.stderr.decode().strip()}") from error
+    own = f"/proc/{os.getpid()}/ns/net"
+    with open(own, encoding="utf-8") as before:
+        try:
+            for name, addresses in ((GATEWAY, ("10.77.1.1/16", "10.77.9.1/16", "fd77::1/64")),
+                                    (CLIENTS, (FIRST + "/16", SECOND + "/16", "10.77.2.2/16", "fd77::2/64", "fd77::3/64"))):
+                for address in addresses:
+                    ip("addr", "add", address, "dev", "wire", *(["nodad"] if ":" in address else []), netns=name)
+                ip("link", "set", "wire", "up", netns=name)
+                ip("link", "set", "lo", "up", netns=name)
+            enter(f"/run/netns/{GATEWAY}")
+            yield
+        finally:
+            LIBC.setns(before.fileno(), CLONE_NEWNET)
+            for name in (GATEWAY, CLIENTS):
+                ip("netns", "del", name)
+
+
+def policies_of(mode="enforce", **limits):
+    return "policies:\n" + "".join(f"  - {{name: {name}, mode: {mode}, limits: [{limit}]}}\n" for name, limit in limits.items())
+
+
+ONCE = "{algorithm: fixed_window, limit: 5, period: 30d}"
+HUNDRED = "{algorithm: token_bucket, limit: 100, period: 1s, burst: 100}"
+
+
+# Gateways that are killed.
+ROUNDS = int(os.environ.get("WEIR_KILLS", "25"))
+
+
+class Client:
+    """A socket on the clients' host."""
+
+    def __init__(self, f, source, to="10.77.1.1"):
+        enter(f"/run/netns/{CLIENTS}")
+        try:
+            self.socket = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_DGRAM)
+            self.socket.bind((source, 0))
+            self.socket.connect((to, f.port))
+            self.socket.setblocking(False)
+        finally:
+            enter(f"/run/netns/{GATEWAY}")
+        self.returned = 0
+
+    def send(self, count=1, size=10):
+        for _ in range(count):
+            self.socket.send(b"x" * size)
+        self.hear()
+
+    def hear(self):
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.socket.recv(65536)
+                self.returned += 1
+        return self.returned
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+
+@contextlib.contextmanager
+def gateway(*more, listen="10.77.1.1", policies=policies_of(source=ONCE), option="wire"):
+    with network(), Fixture("--xdp", option, *more, listen=listen, threads=1, policies=policies) as f:
+        f.until(lambda: "is on" in f.log.read_text() or "->" in f.log.read_text())
+        if f.status()["kernel"] is None:
+            log = f.log.read_text()
+            if "was built without" in log or "loads no program" in log or "cannot take the program" in log:
+                raise Skipped([line for line in log.splitlines() if "--xdp" in line][0])
+            raise AssertionError(log)
+        yield f
+
+
+def drops(f):
+    return f.status()["kernel"]["dropped"]
+
+
+def have_dropped(f, client):
+    """Sends until the kernel drops packets of the client."""
+    before = drops(f)
+
+    def dropped():
+        client.send(20)
+        return drops(f) > before
+    f.until(dropped)
+
+
+def test_what_a_source_is_denied_is_dropped_in_the_kernel_and_counted():
+    for option, mode in (("wire", "native"), ("wire,mode=generic", "generic"), ("wire,mode=native", "native")):
+        with gateway(option=option) as f, Client(f, FIRST) as one, Client(f, SECOND) as other:
+            assert f.status()["kernel"]["mode"] == mode and f"the kernel drops packets at wire (XDP, {mode})" in f.log.read_text()
+            have_dropped(f, one)
+            sent = 20 * 10
+            one.send(sent)
+            f.until(lambda: f.status()["kernel"]["keys"] == 1)
+            other.send(5)
+            f.until(lambda: other.hear() == 5)
+            status = f.until(lambda: (s := f.status())["kernel"]["dropped"] >= sent // 2 and s)
+            assert one.hear() == 5 and status["passed"] == 10, status
+            assert status["kernel"]["dropped_bytes"] == 10 * status["kernel"]["dropped"], status
+            # Dropped here or there: the list of offenders has all of them.
+            denied = f.until(lambda: (o := f.status()["offenders"]) and o[0]["denied"] >= status["kernel"]["dropped"] and o[0])
+            assert denied["source"] == FIRST, denied
+            metrics = f.get("/metrics")
+            assert "\nweir_gateway_kernel_dropped_packets_total " in metrics and "\nweir_gateway_kernel_held_keys 1\n" in metrics
+            # A key whose client has gone is let go.
+            f.until(lambda: f.status()["kernel"]["keys"] == 0)
+
+
+def test_a_source_passes_as_soon_as_its_limit_lets_it():
+    """A bucket is never dropped dry: what comes back is what the bucket has, with and without the kernel."""
+    with gateway(policies=policies_of(source=HUNDRED)) as f, Client(f, FIRST) as one:
+        start = time.monotonic()
+        while time.monotonic() - start < 4:
+            one.send(2)
+            time.sleep(0.001)
+        took = time.monotonic() - start
+        time.sleep(0.1)
+        status = f.status()
+        assert status["kernel"]["dropped"] > status["offered"], status
+        # The sender may have stood still while the bucket was full: at most what it refills in a while.
+        assert 100 + 100 * took * 0.97 <= one.hear() + 2 and one.hear() <= 102 + 100 * took, (one.hear(), took)
+
+
+def test_a_reload_lets_a_source_pass_at_once():
+    with gateway() as f, Client(f, FIRST) as one:
+        have_dropped(f, one)
+        f.path.write_text(policies_of(source=ONCE.replace("5", "1000")))
+        f.child.send_signal(signal.SIGHUP)
+        f.until(lambda: f.status()["reloads"] == 1)
+        before = one.hear()
+        one.send()
+        f.until(lambda: one.hear() == before + 1, 5)
+
+
+def test_an_override_lets_a_source_pass():
+    with Redis() as redis, gateway("--redis", f"unix://:a%25b%3Ac%40d%2Fe%3Ff%20g@{redis.socket}", "--sync-interval-ms", "50") as f, \
+            Client(f, FIRST) as one:
+        f.until(lambda: f.status()["redis"] == "up")
+        have_dropped(f, one)
+        redis.call("HSET", "weir:overrides", f"source:{FIRST}", "allow")
+        before = one.hear()
+
+        def passes():
+            one.send()
+            return one.hear() > before
+        f.until(passes)
+        redis.call("HSET", "weir:overrides", f"source:{FIRST}", "deny")
+        f.until(lambda: (one.send(), f.status()["policies"]["source"]["dropped"])[1])
+        have_dropped(f, one)
+
+
+def test_networks_and_ipv6_are_dropped_too():
+    limits = policies_of(source=ONCE.replace("5", "100000"), network24=ONCE, network64=ONCE.replace("5", "7"))
+    with gateway(listen="", policies=limits) as f, Client(f, FIRST) as one, Client(f, SECOND) as neighbour, \
+            Client(f, "10.77.2.2", "10.77.9.1") as other, Client(f, "fd77::2", "fd77::1") as v6, Client(f, "fd77::3", "fd77::1") as v6_too:
+        have_dropped(f, one)
+        before = drops(f)
+        neighbour.send(200)
+        f.until(lambda: drops(f) >= before + 100)
+        other.send(5)
+        f.until(lambda: other.hear() == 5)  # another /24, to another address of the gateway
+        have_dropped(f, other)
+        v6.send(4)
+        v6_too.send(3)
+        f.until(lambda: v6.hear() == 4 and v6_too.hear() == 3)
+        have_dropped(f, v6)
+        have_dropped(f, v6_too)
+        assert (one.hear() + neighbour.hear(), other.hear(), v6.hear() + v6_too.hear()) == (5, 5, 7)
+        assert f.status()["dropped"]["source"] == 0
+
+
+def test_all_other_packets_pass():
+    with gateway() as f, Client(f, FIRST) as one:
+        have_dropped(f, one)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, socket.create_server(("10.77.1.1", 0)) as tcp:
+            other.bind(("10.77.1.1", 0))  # another port, of a source that is dropped
+            other.settimeout(5)
+            fixture = type("port", (), {"port": other.getsockname()[1]})
+            with Client(fixture, FIRST) as to_other:
+                for size in (0, 1, 1400, 4000):  # the last one in fragments
+                    to_other.send(size=size)
+                    assert len(other.recv(65536)) == size
+            with Client(f, FIRST, "10.77.9.1") as elsewhere, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
+                there.bind(("10.77.9.1", f.port))  # the same port of another address
+                there.settimeout(5)
+                elsewhere.send()
+                assert there.recv(100)
+            enter(f"/run/netns/{CLIENTS}")
+            try:
+                with socket.create_connection(tcp.getsockname(), timeout=5, source_address=(FIRST, 0)):
+                    pass
+            finally:
+                enter(f"/run/netns/{GATEWAY}")
+            tcp.accept()[0].close()
+
+
+def test_shadow_mode_and_the_overall_limit_drop_nothing_in_the_kernel():
+    with gateway(policies=policies_of(overall=ONCE) + policies_of(mode="shadow", source=ONCE).removeprefix("policies:\n")) as f, \
+            Client(f, FIRST) as one:
+        for _ in range(20):
+            one.send(50)
+        f.until(lambda: f.status()["dropped"]["overall"] == 995)
+        assert f.status()["kernel"] == {"interface": "wire", "mode": "native", "keys": 0, "dropped": 0, "dropped_bytes": 0}
+
+
+def attached():
+    """What the kernel has at the gateway's interface."""
+    shown = subprocess.run(["ip", "link", "show", "wire"], capture_output=True, text=True, check=True, timeout=20).stdout
+    return "xdp" in shown
+
+
+def test_nothing_is_left_in_the_kernel_when_the_gateway_is_killed():
+    bpftool = shutil.which("bpftool") or shutil.which("bpftool", path="/usr/sbin")
+    with gateway() as f:
+        assert attached()
+        command = [str(word) for word in f.child.args]
+        f.child.kill()
+        f.child.wait()
+        f.until(lambda: not attached())
+        for n in range(ROUNDS):
+            child = f.demo.start(*command, stderr=subprocess.DEVNULL)
+            f.until(attached)
+            if n % 10 == 0:
+                f.until(f.status)
+            child.send_signal(signal.SIGKILL if n % 5 else signal.SIGTERM)
+            child.wait()
+            f.until(lambda: not attached())
+        if bpftool is None:
+            print("# without bpftool it is not seen whether programs or maps are left", flush=True)
+            return
+
+        def left():
+            for kind, name in (("prog", "drop_denied"), ("map", "denied"), ("map", "slots"), ("link", "wire")):
+                shown = subprocess.run([bpftool, kind, "show"], capture_output=True, text=True, check=True, timeout=20).stdout
+                if f"name {name}" in shown:
+                    return True
+            return False
+        f.until(lambda: not left())
+
+
+def drop_rights():
+    """The gateway keeps root's files, and may not load programs: CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF are gone."""
+    for capability in (21, 12, 39):
+        LIBC.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def test_what_is_missing_is_said_in_a_sentence_and_the_gateway_runs():
+    with gateway():
+        with Fixture("--xdp", "wire", listen="10.77.1.1", threads=1) as second:
+            assert "--xdp wire: another XDP program is on wire; take it off, or give another interface; packets are dropped here" \
+                in second.log.read_text(), second.log.read_text()
+            assert second.status()["kernel"] is None
+        with Fixture("--xdp", "nothing0", listen="10.77.1.1", threads=1) as none:
+            assert "there is no interface nothing0" in none.log.read_text()
+            assert none.status()["limited"] is True
+        with Fixture("--xdp", "wire", listen="10.77.1.1", threads=1, before=drop_rights) as weak:
+            assert "--xdp wire: the kernel loads no program for this user; CAP_BPF and CAP_NET_ADMIN are needed; packets" \
+                in weak.log.read_text(), weak.log.read_text()
+        for wrong in ("", "wire,mode=fast", ",mode=native", "wire mode=native", "a" * 16, 'a"b'):
+            child = subprocess.run([f"{sys.argv[1]}/apps/gateway/weir-gateway", "--listen", ":1", "--backend", ":2", "--xdp", wrong],
+                                   capture_output=True, text=True, timeout=20, check=False)
+            assert child.returncode == 2 and "--xdp" in child.stderr and "eth0,mode=generic" in child.stderr, (wrong, child)
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)
+    run(globals())
