@@ -15,13 +15,7 @@
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
 
-/* Made by bpftool, which does not mind these. */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wsign-conversion"
-#pragma GCC diagnostic ignored "-Woverlength-strings"
 #include "drop.skel.h"
-#pragma GCC diagnostic pop
 
 struct xdp_link {
     struct drop_bpf *program;
