@@ -228,6 +228,15 @@ def test_every_alert_fires_somewhere():
         assert any(f'alertname="{name}"' in text for text in texts), f"no test lets {name} fire"
 
 
+def test_every_alert_is_tried_at_its_threshold():
+    text = (TESTS / "thresholds.test.yml").read_text()
+    for name, rule in rules():
+        assert f'alertname="{name}"' in text, f"thresholds.test.yml does not let {name} fire"
+        for metric in names_of(rule):
+            assert f"- series: '{metric}{{" in text, f"thresholds.test.yml has no {metric}, by which {name} goes"
+    assert text.count("exp_samples: []") >= 2, "thresholds.test.yml has no time at which nothing fires"
+
+
 def labels_of(series):
     return series.partition("{")[0], frozenset(re.findall(r'(\w+)=', series))
 
