@@ -120,7 +120,7 @@ def main():
             names = [path.name for path in sorted((source / "apps/weir/man").glob("*.1"))]
             wanted = [f"man/man1/{name}" for name in names]
             wanted += ["bash-completion/completions/weir", "zsh/site-functions/_weir", "fish/vendor_completions.d/weir.fish",
-                       "weir/policies.schema.json"]
+                       "weir/policies.schema.json", "weir/weir.rules.yml", "weir/weir-dashboard.json"]
             missing = [path for path in wanted if not (share / path).is_file()]
             if missing or len(names) < 2:
                 raise Failed(f"not installed: {missing}; there are {names}")
