@@ -12,7 +12,7 @@
 #include "command.h"
 #include "policy/words.h"
 
-static const struct command *const commands[] = {&check_command, &override_command};
+static const struct command *const commands[] = {&check_command, &explain_command, &override_command};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* The most bytes of a misspelt subcommand that the sentence quotes, with the terminator. */
@@ -85,6 +85,7 @@ static void print_overview(FILE *file)
                  "\n"
                  "Examples:\n"
                  "  weir check gateway.yaml\n"
+                 "  weir explain --policies gateway.yaml api 203.0.113.9\n"
                  "  weir override set api:203.0.113.9 deny\n"
                  "  weir help check\n"
                  "\n"

@@ -70,22 +70,6 @@ static int fail_usage(const struct arguments *arguments, const char *what)
     return CODE_USAGE;
 }
 
-/*
- * A copy of Redis's URL, of the command line or the environment. On the command line, which every user of the machine
- * can read, the rest of the URL is overwritten. NULL: there is no URL, or no memory.
- */
-static char *take_url(const struct arguments *arguments)
-{
-    const char *given = arguments->values[OPTION_REDIS];
-    const char *url = given != NULL ? given : getenv("WEIR_REDIS_URL");
-    char *copy = url != NULL && *url != '\0' ? strdup(url) : NULL;
-    char *rest = given != NULL ? strstr(given, "://") : NULL;
-    if (rest != NULL) {
-        memset(rest + 3, '*', strlen(rest + 3));
-    }
-    return copy;
-}
-
 /* Connects to Redis. Returns an exit code. */
 static int open_link(struct override_session *s, const char *url)
 {
@@ -322,15 +306,14 @@ static int override_entries(const struct arguments *arguments, struct output *ou
     if (arguments->operand_count != action->operand_count) {
         return fail_usage(arguments, action->usage);
     }
-    char *url = take_url(arguments);
+    char *url = redis_link_take_url(arguments->values[OPTION_REDIS]);
     if (url == NULL) {
         return fail_usage(arguments, "there is no Redis; give --redis=URL, or WEIR_REDIS_URL in the environment");
     }
     const int code = run_action(&s, action, url);
     redis_link_close(&s.link);
     override_trial_close(&s.trial);
-    explicit_bzero(url, strlen(url));
-    free(url);
+    redis_link_drop_url(url);
     return code;
 }
 

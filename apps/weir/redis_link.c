@@ -24,7 +24,9 @@ static void fail_link(struct redis_link *link, weir_error *error)
 
 static void fail_answer(const struct redis_link *link, const redisReply *reply, weir_error *error)
 {
-    (void) error_set(error, -EIO, "Redis at %s: %s", link->server, reply->str != NULL ? reply->str : "");
+    const bool wrong_type = reply->str != NULL && strncmp(reply->str, "WRONGTYPE ", 10) == 0;
+    (void) error_set(error, wrong_type ? -EPROTOTYPE : -EIO, "Redis at %s: %s", link->server,
+                     reply->str != NULL ? reply->str : "");
 }
 
 /* Sends a command. NULL: no answer. */
@@ -164,6 +166,30 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
             return NULL;
         }
     }
+}
+
+bool redis_link_is_wrong_type(const weir_error *error)
+{
+    return error->code == -EPROTOTYPE;
+}
+
+char *redis_link_take_url(const char *given)
+{
+    const char *url = given != NULL ? given : getenv("WEIR_REDIS_URL");
+    char *copy = url != NULL && *url != '\0' ? strdup(url) : NULL;
+    char *rest = given != NULL ? strstr(given, "://") : NULL;
+    if (rest != NULL) {
+        memset(rest + 3, '*', strlen(rest + 3));
+    }
+    return copy;
+}
+
+void redis_link_drop_url(char *url)
+{
+    if (url != NULL) {
+        explicit_bzero(url, strlen(url));
+    }
+    free(url);
 }
 
 void redis_link_close(struct redis_link *link)

@@ -6,6 +6,7 @@
 #ifndef WEIR_REDIS_LINK_H
 #define WEIR_REDIS_LINK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <hiredis/hiredis.h>
@@ -33,6 +34,18 @@ enum redis_link_result redis_link_open(struct redis_link *out, const char *url, 
  * and `error` has a sentence.
  */
 redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error);
+
+/* Whether redis_link_call has failed because the key holds another type. */
+bool redis_link_is_wrong_type(const weir_error *error);
+
+/*
+ * A copy of Redis's URL: of the command line, where `given` is not NULL, else of WEIR_REDIS_URL. On the command line,
+ * which every user of the machine can read, the rest of the URL is overwritten. NULL: there is no URL, or no memory.
+ */
+char *redis_link_take_url(const char *given);
+
+/* Overwrites and frees such a copy. NULL is allowed. */
+void redis_link_drop_url(char *url);
 
 void redis_link_close(struct redis_link *link);
 

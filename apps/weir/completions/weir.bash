@@ -5,6 +5,7 @@
 _weir_options() {
     case $1 in
     check) echo "--color= --help --json --quiet" ;;
+    explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
     override) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     esac
 }
@@ -13,7 +14,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check override help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check explain override help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -24,14 +25,18 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check override" -- "$word"))
+        COMPREPLY=($(compgen -W "check explain override" -- "$word"))
         return
         ;;
     */--color)
         COMPREPLY=($(compgen -W "auto always never" -- "$word"))
         return
         ;;
-    override/--prefix | override/--redis) return ;;
+    */--keys)
+        COMPREPLY=($(compgen -W "bytes addresses addresses/64 addresses/56 addresses/48" -- "$word"))
+        return
+        ;;
+    */--prefix | */--redis | */--cost | */--status) return ;;
     override/override)
         case $word in
         -*) ;;
@@ -50,8 +55,11 @@ _weir() {
         esac
         ;;
     *)
-        # Operands of override are no files.
-        [ "$subcommand" = check ] || [ "$before" = --policies ] || return 0
+        # Operands of the others are no files.
+        case $subcommand/$before in
+        check/* | */--policies | */--fleet-secret-file) ;;
+        *) return 0 ;;
+        esac
         compopt -o filenames 2>/dev/null
         local file
         while IFS= read -r file; do COMPREPLY+=("$file"); done < <(compgen -f -- "$word")

@@ -5,13 +5,10 @@
 #include <string.h>
 
 #include "base/digits.h"
-#include "base/hash.h"
+#include "fleet/keys/record_text.h"
 #include "fleet/state.h"
 #include "policy/policy_names.h"
 #include "process/key_name.h"
-
-/* Hash tags of records, each written as three hexadecimal digits: enough to spread over a cluster. */
-#define HASH_TAGS 1024
 
 /* Appends a text; returns its end. */
 static char *append(char *to, const char *text)
@@ -55,24 +52,13 @@ size_t record_name(const struct fleet *fleet, char record[REPORT_RECORD_SIZE], c
 {
     char key[KEY_NAME_TEXT_SIZE];
     (void) key_name_write(key, kept, form_of(fleet->forms, policy));
-    /* All records of a key share a cluster slot: its hash tag is of the policy and the key, not of limit and window. */
-    char partition[WEIR_MAX_NAME + sizeof(key) + 2];
-    const char *const end = append(append(append(partition, policy->base), ":"), key);
-    uint64_t hash[2];
-    hash_shared(partition, (size_t) (end - partition), hash);
-    const unsigned tag = (unsigned) (hash[0] % HASH_TAGS);
-    const char braced[] = {':', '{', hex_digit(tag >> 8), hex_digit(tag >> 4), hex_digit(tag), '}', ':', '\0'};
-    /* The name fits: see PREFIX_MAX, WEIR_MAX_NAME and KEY_NAME_TEXT_SIZE. */
-    char *to = append(append(append(append(record, fleet->prefix), braced), limit->label), ":");
-    return (size_t) (append(to, partition) - record);
+    return record_text_write(record, fleet->prefix, policy, limit, key);
 }
 
 void record_demand_name(const struct fleet *fleet, const struct policy_limit *limit, const char *record,
                         char demand_record[REPORT_RECORD_SIZE])
 {
-    static const char braces[] = ":{xxx}:";
-    memcpy(demand_record, record, strlen(record) + 1);
-    demand_record[strlen(fleet->prefix) + sizeof(braces) - 1 + strlen(limit->label)] = '?';
+    record_text_write_demand(demand_record, fleet->prefix, limit, record);
 }
 
 struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_full *sync, bool before,

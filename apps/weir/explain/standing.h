@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a key of a fleet stands under one limit: the records of all nodes, and what the library's arithmetic makes of
+ * them. The fleet's state is that of a node which has heard of all reports and has used nothing itself.
+ */
+#ifndef WEIR_STANDING_H
+#define WEIR_STANDING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../fleet/fleet_key.h"
+#include "../fleet/fleet_nodes.h"
+#include "../fleet/key_record.h"
+#include "../redis_link.h"
+
+struct standing {
+    const struct policy_limit *limit; /* with the numbers of the override */
+    struct rule rule;
+    struct key_record now;                    /* the record; of a window, that of the present one */
+    struct key_record before;                 /* of a window: of the one before */
+    uint64_t window_number, start_ns, end_ns; /* of a window; fleet time */
+    uint64_t ends_after_ns;                   /* of a window */
+    uint64_t at_once;                         /* units that the limit lets pass at once */
+    uint64_t remaining;                       /* units that can pass now */
+    uint64_t count;                           /* units that count against the limit */
+    uint64_t carried;                         /* of a sliding window: of those, what counts of the window before */
+    uint64_t retry_after_ns; /* until `cost` fits, if nothing else comes; 0: it fits; UINT64_MAX: never */
+    uint64_t reset_after_ns; /* until the key is as if never used */
+    bool fits;
+};
+
+/* Reads the records of limit `index`. False: no answer, and `error` has a sentence. Free it in both cases. */
+bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key, size_t index,
+                   const struct fleet_nodes *nodes, uint64_t cost, weir_error *error);
+void standing_free(struct standing *standing);
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A key of a policy, as the nodes of a fleet know it: the policy of the file, the name of the key in Redis, and the
+ * override that is in force for it. The library reads and names all of them.
+ */
+#ifndef WEIR_FLEET_KEY_H
+#define WEIR_FLEET_KEY_H
+
+#include <stdbool.h>
+#include <weir/weir.h>
+
+#include "../override_hash.h"
+#include "policy/entry.h"
+#include "policy/policy.h"
+#include "process/key_name.h"
+#include "transport/transport.h"
+
+/* What the command line says. */
+struct fleet_key_options {
+    const char *policy, *key;
+    const char *file;        /* the policy file of the nodes */
+    const char *prefix;      /* NULL: "weir" */
+    const char *form;        /* "bytes", "addresses", "addresses/64"; NULL: as the key looks */
+    const char *secret_file; /* its first line is the fleet's secret; NULL: there is none */
+};
+
+enum fleet_key_opened {
+    FLEET_KEY_OPENED,
+    FLEET_KEY_USAGE, /* a word of the command line is wrong: policy, key, form or prefix */
+    FLEET_KEY_FILE,  /* the policy file is malformed */
+    FLEET_KEY_UNREAD /* a file could not be read */
+};
+
+/* Where an override is. */
+enum override_source { OVERRIDE_NOWHERE, OVERRIDE_IN_REDIS, OVERRIDE_IN_FILE };
+
+struct fleet_key {
+    weir *weir; /* knows no Redis, and counts nothing */
+    char prefix[33];
+    const struct policy *policy;          /* as the file has it */
+    struct policy in_force;               /* with the numbers of the override */
+    struct entry_name name;               /* as read */
+    char text[KEY_NAME_TEXT_SIZE];        /* of the key in names of records */
+    char full_name[ENTRY_NAME_SIZE];      /* "policy:key", as overrides name it */
+    bool is_network;                      /* several keys: they have records of their own */
+    bool guessed;                         /* the form of the key is as the key looks */
+    enum override_source source;          /* of the override in force */
+    char *override_name, *override_value; /* NULL: none is in force */
+};
+
+/* Reads file and key. The caller calls fleet_key_close whatever comes of it. `error`: a sentence. */
+enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error);
+void fleet_key_close(struct fleet_key *key);
+
+/* Finds the override in force, among those of Redis and those of the file. 0 or -ENOMEM. */
+int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries);
+
+/* A limit as the program's interface has it. Its name belongs to `limit`. */
+weir_limit fleet_key_limit(const struct policy_limit *limit);
+
+/* The policy of the file, with its limits in `limits`. Names belong to the key. */
+weir_policy fleet_key_policy(const struct fleet_key *key, weir_limit limits[WEIR_MAX_LIMITS]);
+
+#endif
