@@ -25,6 +25,7 @@ struct command {
 };
 
 extern const struct command check_command;
+extern const struct command doctor_command;
 extern const struct command explain_command;
 extern const struct command override_command;
 

@@ -140,7 +140,7 @@ static bool follow(struct redis_link *link, const redisReply *reply, weir_error 
     return connect_to(link, host, colon + 1, error);
 }
 
-redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error)
+redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv, weir_error *error)
 {
     size_t next = 1; /* host of the URL */
     for (unsigned moves = 0;;) {
@@ -149,23 +149,31 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
             fail_link(link, error);
             return NULL;
         }
-        if (reply->type != REDIS_REPLY_ERROR) {
-            return reply;
-        }
-        bool again = false;
+        bool again;
         if (is_error(reply, "MOVED ") && moves++ < MOVES_MOST) {
             again = follow(link, reply, error);
         } else if (is_error(reply, "READONLY") && next < link->url.seed_count) {
             next = connect_from(link, next, error) + 1;
             again = next <= link->url.seed_count;
         } else {
-            fail_answer(link, reply, error);
+            return reply;
         }
         freeReplyObject(reply);
         if (!again) {
             return NULL;
         }
     }
+}
+
+redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error)
+{
+    redisReply *reply = redis_link_try(link, argc, argv, error);
+    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
+        fail_answer(link, reply, error);
+        freeReplyObject(reply);
+        return NULL;
+    }
+    return reply;
 }
 
 bool redis_link_is_wrong_type(const weir_error *error)

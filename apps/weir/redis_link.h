@@ -35,6 +35,9 @@ enum redis_link_result redis_link_open(struct redis_link *out, const char *url, 
  */
 redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
+/* As redis_link_call, but an error that Redis answers is an answer. */
+redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv, weir_error *error);
+
 /* Whether redis_link_call has failed because the key holds another type. */
 bool redis_link_is_wrong_type(const weir_error *error);
 

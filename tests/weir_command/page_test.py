@@ -37,11 +37,11 @@ def sessions(text):
 def use(redis, place):
     """
     What two nodes have admitted to the customer of the page who is denied: so many units of this hour. Returns the name
-    of the record. The heartbeats are ahead of the clock, so that the nodes stay live.
+    of the record. The nodes have long intervals, so that they stay live.
     """
     one, other = "4a3f51c09d2e", "9be07c6618f3"
-    later_ms = int(time.time() * 1000) + 300000
-    redis.call("ZADD", "weir:nodes", "inf", "!1", later_ms, f"{one}:600:600000", later_ms - 1, f"{other}:600:600000")
+    now_ms = int(time.time() * 1000)
+    redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, f"{one}:600000:900000", now_ms - 1, f"{other}:600000:900000")
     options = ["--json", "--policies", str(place / "gateway.yaml"), "--redis", redis.url]
     done = subprocess.run([WEIR, "explain", *options, "api", "203.0.113.40"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     record = json.loads(done.stdout)["limits"][1]["record"]["name"]

@@ -5,6 +5,7 @@
 _weir_options() {
     case $1 in
     check) echo "--color= --help --json --quiet" ;;
+    doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
     override) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     esac
@@ -14,7 +15,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check explain override help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -25,7 +26,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check explain override" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override" -- "$word"))
         return
         ;;
     */--color)

@@ -3,20 +3,25 @@
 
 complete -c weir -f
 complete -c weir -n __fish_use_subcommand -a check -d 'Whether policy files are good, and what they admit'
+complete -c weir -n __fish_use_subcommand -a doctor -d 'Whether Redis is fit for weir, and what to do'
 complete -c weir -n __fish_use_subcommand -a explain -d 'Where a key stands in the fleet, and why it is denied'
 complete -c weir -n __fish_use_subcommand -a override -d 'List and change the limits of single keys, in Redis'
 complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
 complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
 complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
-complete -c weir -n '__fish_seen_subcommand_from help' -a 'check explain override'
+complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override'
 
 # Every subcommand
-complete -c weir -n '__fish_seen_subcommand_from check explain override' -s h -l help -d 'A short help'
-complete -c weir -n '__fish_seen_subcommand_from check explain override' -l json -d 'One line of JSON'
-complete -c weir -n '__fish_seen_subcommand_from check explain override' -l color -x -a 'auto always never' -d Colours
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
+
+complete -c weir -n '__fish_seen_subcommand_from doctor' -l policies -r -F -d 'The policy file of the nodes'
+complete -c weir -n '__fish_seen_subcommand_from doctor' -l prefix -x -d 'Of every key in Redis'
+complete -c weir -n '__fish_seen_subcommand_from doctor' -l redis -x -d 'Where Redis is'
 
 complete -c weir -n '__fish_seen_subcommand_from explain' -l cost -x -d 'Of the request'
 complete -c weir -n '__fish_seen_subcommand_from explain' -l fleet-secret-file -r -F -d 'The secret of the nodes'

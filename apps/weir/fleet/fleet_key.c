@@ -153,11 +153,14 @@ static enum fleet_key_opened read_key(struct fleet_key *out, const struct fleet_
         (void) form->write(network, sizeof(network), bytes, bits / 8); /* the network that the address is counted in */
         key = network;
     }
-    if (strlen(out->policy->name) + 1 + strlen(key) >= sizeof(typed)) {
+    const size_t length = strlen(out->policy->name);
+    if (length + 1 + strlen(key) >= sizeof(typed)) {
         (void) error_set(error, -E2BIG, "the key is too long; a name has at most %d bytes", KEY_FORM_SIZE);
         return FLEET_KEY_USAGE;
     }
-    (void) snprintf(typed, sizeof(typed), "%s:%s", out->policy->name, key);
+    memcpy(typed, out->policy->name, length);
+    typed[length] = ':';
+    memcpy(typed + length + 1, key, strlen(key) + 1);
     if (weir_set_key_form(out->weir, out->policy->base, form, error) != 0 ||
         entry_name_read(&out->weir->names, typed, &out->name, error) != 0) {
         return FLEET_KEY_USAGE;

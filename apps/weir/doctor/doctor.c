@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weir doctor: whether a Redis is fit for weir, and what to do where it is not. Nothing is changed. */
+#include "doctor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../command.h"
+#include "../policy_probe.h"
+
+enum { OPTION_POLICIES = OPTION_OWN, OPTION_PREFIX, OPTION_REDIS, OPTION_COUNT };
+static const struct option_form options[OPTION_COUNT] = {
+    COMMON_OPTIONS, [OPTION_POLICIES] = {"policies", 0, true}, [OPTION_PREFIX] = {"prefix", 0, true},
+    [OPTION_REDIS] = {"redis", 0, true}};
+
+static const char help[] = "Usage: weir doctor [OPTION]...\n"
+                           "\n"
+                           "Says whether a Redis is fit for weir, and what to do where it is not: version,\n"
+                           "role, memory, eviction, persistence, latency, clock, cost of scripts, rights of\n"
+                           "the user, nodes, overrides. Nothing is changed.\n"
+                           "\n"
+                           "Options:\n"
+                           "      --policies=FILE  the policy file of the nodes: overrides must fit it, and\n"
+                           "                       records are counted, where the user may run SCAN\n"
+                           "      --prefix=PREFIX  of every key in Redis (weir)\n"
+                           "      --redis=URL      redis://[user:password@]host[:port][/database] or\n"
+                           "                       unix:///path; else WEIR_REDIS_URL in the environment\n"
+                           "      --json           one line of JSON\n"
+                           "      --color=WHEN     auto (default), always or never\n"
+                           "  -h, --help           this text\n"
+                           "\n"
+                           "Examples:\n"
+                           "  weir doctor --redis redis://10.0.0.5\n"
+                           "  weir doctor --policies gateway.yaml --prefix edge\n"
+                           "\n"
+                           "Exit codes:\n"
+                           "  0  nothing is bad\n"
+                           "  1  something is bad\n"
+                           "  2  the command line is wrong\n"
+                           "  3  Redis or a file cannot be reached\n"
+                           "  4  the output cannot be written\n"
+                           "Where several apply, the largest.\n";
+
+static const char *const level_names[] = {[FINDING_OK] = "ok", [FINDING_WARN] = "warn", [FINDING_BAD] = "bad"};
+
+void doctor_tell(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
+                 const char *advice)
+{
+    static const enum style styles[] = {
+        [FINDING_OK] = STYLE_GOOD, [FINDING_WARN] = STYLE_NAME, [FINDING_BAD] = STYLE_BAD};
+    char padded[8];
+    (void) snprintf(padded, sizeof(padded), "%-5s", level_names[level]);
+    output_styled(d->out, styles[level], padded);
+    output_text(d->out, "%s: ", name);
+    output_styled(d->out, STYLE_PLAIN, words->text);
+    output_text(d->out, "\n");
+    if (advice != NULL) {
+        output_text(d->out, "     -> %s\n", advice);
+    }
+    output_open(d->out, NULL, '{');
+    output_string(d->out, "name", name);
+    output_string(d->out, "level", level_names[level]);
+    output_string(d->out, "words", words->text);
+    if (advice != NULL) {
+        output_string(d->out, "advice", advice);
+    }
+    output_close(d->out, '}');
+    d->worst = level > d->worst ? level : d->worst;
+}
+
+redisReply *doctor_ask(struct doctor *d, int argc, const char **argv)
+{
+    weir_error error;
+    redisReply *reply = d->unanswered ? NULL : redis_link_try(d->link, argc, argv, &error);
+    if (reply == NULL && !d->unanswered) {
+        struct sentence words = {.length = 0};
+        d->unanswered = true;
+        sentence_add(&words, "%s, at %s", error.message, argv[0]);
+        doctor_tell(d, FINDING_BAD, "connection", &words, "see whether the server runs, and what its log says");
+    }
+    return reply;
+}
+
+bool doctor_info(const struct doctor *d, const char *name, char *out, size_t size)
+{
+    const size_t length = strlen(name);
+    for (const char *line = d->info; line != NULL; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, length) == 0 && line[length] == ':') {
+            const char *value = line + length + 1;
+            (void) snprintf(out, size, "%.*s", (int) strcspn(value, "\r\n"), value);
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t doctor_info_number(const struct doctor *d, const char *name)
+{
+    char text[32];
+    return doctor_info(d, name, text, sizeof(text)) ? strtoull(text, NULL, 10) : 0;
+}
+
+static int fail_usage(const struct arguments *arguments, const char *what)
+{
+    (void) fprintf(stderr, "%s: %s\n%s --help lists what it takes\n", arguments->command, what, arguments->command);
+    return CODE_USAGE;
+}
+
+/* Looks at everything. Returns an exit code. */
+static int look(struct doctor *d)
+{
+    output_open(d->out, NULL, '{');
+    output_string(d->out, "server", d->link->server);
+    output_open(d->out, "findings", '[');
+    server_checks(d);
+    rights_checks(d);
+    pace_checks(d);
+    if (!d->unanswered) {
+        fleet_checks(d);
+    }
+    if (!d->unanswered && d->policies != NULL) {
+        record_checks(d);
+    }
+    output_close(d->out, ']');
+    output_string(d->out, "worst", level_names[d->worst]);
+    output_close(d->out, '}');
+    output_line(d->out);
+    fleet_nodes_free(&d->nodes);
+    free(d->info);
+    if (d->unanswered) {
+        return CODE_UNASKED;
+    }
+    return d->worst == FINDING_BAD ? CODE_BAD : CODE_GOOD;
+}
+
+/* Reads the file and the prefix once, so that what is wrong with them is an error. Returns an exit code. */
+static int try_file(const struct doctor *d)
+{
+    weir *w = NULL;
+    weir_error error;
+    int code = CODE_GOOD;
+    const int opened = policy_probe_open(d->prefix, &w, &error);
+    const int loaded = opened == 0 && d->policies != NULL ? policy_probe_load(w, d->policies, &error) : 0;
+    if (opened != 0) {
+        code = CODE_USAGE;
+    } else if (loaded != 0) {
+        code = policy_probe_is_bad(loaded) ? CODE_BAD : CODE_UNASKED;
+    }
+    if (code != CODE_GOOD) {
+        output_fault(d->out, error.message);
+    }
+    weir_close(w);
+    return code;
+}
+
+static int run_doctor(const struct arguments *arguments, struct output *out)
+{
+    struct redis_link link;
+    weir_error error = {.code = 0};
+    const char *prefix = arguments->values[OPTION_PREFIX];
+    struct doctor d = {.out = out,
+                       .link = &link,
+                       .prefix = prefix != NULL ? prefix : "weir",
+                       .policies = arguments->values[OPTION_POLICIES]};
+    if (arguments->operand_count != 0) {
+        return fail_usage(arguments, "takes no operands; give Redis by --redis=URL");
+    }
+    char *url = redis_link_take_url(arguments->values[OPTION_REDIS]);
+    if (url == NULL) {
+        return fail_usage(arguments, "there is no Redis; give --redis=URL, or WEIR_REDIS_URL in the environment");
+    }
+    int code = try_file(&d);
+    if (code == CODE_GOOD) {
+        const enum redis_link_result opened = redis_link_open(&link, url, &error);
+        if (opened == REDIS_LINK_GOOD) {
+            code = look(&d);
+        } else {
+            output_fault(out, error.message);
+            code = opened == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED;
+        }
+        redis_link_close(&link);
+    }
+    redis_link_drop_url(url);
+    return code;
+}
+
+const struct command doctor_command = {.name = "doctor",
+                                       .summary = "whether Redis is fit for weir, and what to do",
+                                       .help = help,
+                                       .options = options,
+                                       .option_count = OPTION_COUNT,
+                                       .run = run_doctor};

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The records in Redis against the policy file: how many there are of each policy, those of no policy of the file, and
+ * what they take by the formula of docs/operations.md. The names are a sample: SCAN is asked for so many pages.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../listed_policies.h"
+#include "../policy_probe.h"
+#include "base/plain.h"
+#include "doctor.h"
+
+#define PAGES_MOST 200
+#define PAGE       "1000"
+
+/* Bytes of a record by docs/operations.md: of one node, and for each further one. */
+#define BUCKET_BYTES 218.0
+#define WINDOW_BYTES 180.0
+#define NODE_BYTES   23.0
+
+struct sample {
+    const struct listed_policies *policies;
+    uint64_t seen, records, foreign;
+    double bytes;
+    char stranger[WEIR_MAX_NAME + 1]; /* a policy that the file does not have */
+    size_t nodes;
+};
+
+/* Takes "PREFIX:{tag}:label:policy:key". */
+static void take_name(struct sample *sample, const char *prefix, const char *name)
+{
+    const size_t length = strlen(prefix);
+    sample->seen++;
+    if (strncmp(name, prefix, length) != 0 || strncmp(name + length, ":{", 2) != 0) {
+        return;
+    }
+    const char *label = strstr(name + length, "}:");
+    const char *policy = label != NULL ? strpbrk(label + 2, ":?") : NULL;
+    const size_t size = policy != NULL ? strcspn(policy + 1, ":") : 0;
+    if (size == 0 || size > WEIR_MAX_NAME || *policy == '?') {
+        return; /* another record of the fleet's, or the authors of a sliding log */
+    }
+    const bool bucket = label[2] == 'b' || label[2] == 'q';
+    sample->records++;
+    sample->bytes += (bucket ? BUCKET_BYTES : WINDOW_BYTES) + NODE_BYTES * (double) sample->nodes;
+    if (listed_policies_find(sample->policies, policy + 1, size) == NULL) {
+        sample->foreign++;
+        (void) snprintf(sample->stranger, sizeof(sample->stranger), "%.*s", (int) size, policy + 1);
+    }
+}
+
+/* One page of SCAN. False: the last one, or refused. */
+static bool take_page(struct doctor *d, char cursor[24], struct sample *sample, bool *refused)
+{
+    const char *call[] = {"SCAN", cursor, "COUNT", PAGE};
+    redisReply *reply = doctor_ask(d, 4, call);
+    const bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                      reply->element[0]->str != NULL && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    *refused = !good;
+    if (good) {
+        (void) snprintf(cursor, 24, "%s", reply->element[0]->str);
+        for (size_t i = 0; i < reply->element[1]->elements; i++) {
+            const char *name = reply->element[1]->element[i]->str;
+            take_name(sample, d->prefix, name != NULL ? name : "");
+        }
+    }
+    freeReplyObject(reply);
+    return good && strcmp(cursor, "0") != 0;
+}
+
+static void tell_sample(struct doctor *d, const struct sample *sample, bool whole)
+{
+    struct sentence words = {.length = 0};
+    quantity_number(&words, sample->records);
+    sentence_add(&words, " %s%s, some %.1f MB by the formula of docs/operations.md",
+                 plain_number(sample->records, "record", "records"), whole ? "" : " among the first names",
+                 sample->bytes / 1e6);
+    doctor_tell(d, FINDING_OK, "records", &words, NULL);
+    if (sample->foreign != 0) {
+        words = (struct sentence){.length = 0};
+        quantity_number(&words, sample->foreign);
+        sentence_add(&words, " %s of policies that the file does not have, such as %s",
+                     plain_number(sample->foreign, "record is", "records are"), sample->stranger);
+        doctor_tell(d, FINDING_WARN, "records", &words,
+                    "see whether all nodes have this file, and whether another fleet has this prefix");
+    }
+}
+
+void record_checks(struct doctor *d)
+{
+    struct listed_policies policies = {.all = NULL};
+    struct sample sample = {.policies = &policies, .nodes = d->nodes.count};
+    weir *w = NULL;
+    weir_error error;
+    char cursor[24] = "0";
+    bool refused = false;
+    bool more = true;
+    const bool loaded = policy_probe_open(d->prefix, &w, &error) == 0 &&
+                        policy_probe_load(w, d->policies, &error) == 0 && listed_policies_take(&policies, w);
+    for (int page = 0; loaded && page < PAGES_MOST && more; page++) {
+        more = take_page(d, cursor, &sample, &refused);
+    }
+    if (refused && !d->unanswered) {
+        struct sentence words = {.length = 0};
+        sentence_add(&words, "this user may not run SCAN, so the records are not looked at");
+        doctor_tell(d, FINDING_OK, "records", &words, NULL);
+    } else if (loaded && !d->unanswered) {
+        tell_sample(d, &sample, !more);
+    }
+    listed_policies_free(&policies);
+    weir_close(w);
+}

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+weir doctor, against real servers: doctor_test.py WEIR_PROGRAM [TEST...]. Prints TAP.
+
+Guards: apps/weir/doctor/doctor.c, apps/weir/doctor/server_checks.c, apps/weir/doctor/pace_checks.c,
+apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+from command_support import file, PLAIN, run, weir, WEIR
+from node_support import Node
+from redis_support import Fake, Redis
+
+SOURCE = pathlib.Path(os.environ["SOURCE"])
+POLICIES = """policies:
+  - name: api
+    limits: [{algorithm: token_bucket, limit: 100, period: 1s}, {algorithm: fixed_window, limit: 9000, period: 1d}]
+"""
+
+
+def findings(url, *words, code=None):
+    """{name: [(level, words, advice)]}"""
+    done = subprocess.run([*WEIR, "doctor", "--json", "--redis", url, *map(str, words)], capture_output=True, text=True, timeout=120,
+                          env=PLAIN, check=False)
+    assert code is None or done.returncode == code, done
+    said = json.loads(done.stdout)
+    found = {}
+    for finding in said["findings"]:
+        assert finding["level"] == "ok" or finding.get("advice"), finding
+        found.setdefault(finding["name"], []).append((finding["level"], finding["words"], finding.get("advice")))
+    levels = [row[0] for rows in found.values() for row in rows]
+    assert said["worst"] == ("bad" if "bad" in levels else "warn" if "warn" in levels else "ok"), said
+    assert done.returncode in (0, 3) if "bad" not in levels else done.returncode in (1, 3), done
+    return found
+
+
+def level(found, name):
+    return found[name][0][0]
+
+
+def test_a_fit_redis_has_nothing_bad_and_nothing_is_changed():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis, Node(redis, path) as node:
+        node.charge("api", "x", 5)
+        node.sync()
+        found = findings(redis.url, "--policies", path, code=0)
+        for name in ("version", "role", "memory", "eviction", "persistence", "rights", "latency", "clock", "nodes", "overrides",
+                     "records"):
+            assert level(found, name) == "ok" or name in ("latency", "nodes"), (name, found[name])
+        assert node.id in found["nodes"][0][1] and found["records"][0][1].startswith("2 records, some 0.0 MB"), found
+        node.child.stdin.close()
+        node.child.wait()
+        names = sorted(redis.call("KEYS", "*"))
+        dumps = [redis.call("--no-raw", "DUMP", name) for name in names]
+        findings(redis.url)
+        assert sorted(redis.call("KEYS", "*")) == names and [redis.call("--no-raw", "DUMP", name) for name in names] == dumps
+        out, _ = weir("doctor", "--redis", redis.url)
+        assert re.search(r"^ok   version: (Redis|Valkey) \d", out) and re.search(r"^ok   rights: this user may run the 26 commands", out, re.M)
+        assert re.search(r"^warn nodes: no node has reported under the prefix weir lately\n     -> see whether", out, re.M), out
+
+
+def acl(*more):
+    """The user of docs/redis.md."""
+    text = (SOURCE / "docs/redis.md").read_text()
+    block = re.search(r"^redis-cli (ACL SETUSER weir on .*?)^```", text, re.M | re.S)[1]
+    return [*(word.strip("'") for word in block.replace("\\\n", " ").split()), *more]
+
+
+def test_the_rights_of_the_user_are_tried():
+    with Redis() as redis:
+        url = f"redis://weir:password@127.0.0.1:{redis.port}"
+        redis.call(*acl())
+        found = findings(url, "--policies", file("policies.yaml", POLICIES), code=0)
+        assert level(found, "rights") == "ok" and "may not run SCAN" in found["records"][0][1], found
+        redis.call(*acl("-hscan", "-hstrlen"))
+        found = findings(url)
+        assert [row[0] for row in found["rights"]] == ["ok", "warn"] and "HSCAN, HSTRLEN" in found["rights"][1][1], found["rights"]
+        for command in ("hset", "zadd", "hincrby", "pexpire", "del", "evalsha"):
+            redis.call(*acl("-" + command))
+            found = findings(url, code=1)
+            assert level(found, "rights") == "bad" and f"may not run {command.upper()} on" in found["rights"][0][1], found["rights"]
+            redis.call("ACL", "DELUSER", "weir")
+        redis.call(*acl("-info"))
+        found = findings(url)
+        assert level(found, "server") == "warn" and "INFO is refused" in found["server"][0][1] and "version" not in found, found
+        assert level(findings(url, "--prefix=other", code=1), "rights") == "bad"  # keys of another prefix
+
+
+def test_memory_and_eviction_are_looked_at():
+    with Redis() as redis:
+        for policy, wanted in (("noeviction", "ok"), ("volatile-ttl", "ok"), ("allkeys-lru", "warn"), ("volatile-lru", "warn")):
+            redis.call("CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", "1gb")
+            found = findings(redis.url, code=0)
+            assert (level(found, "eviction"), level(found, "memory")) == (wanted, "ok"), (policy, found)
+        redis.call("CONFIG", "SET", "maxmemory", "0")
+        assert level(findings(redis.url), "eviction") == "ok"  # nothing is evicted
+        redis.call("CONFIG", "SET", "maxmemory", "100kb", "maxmemory-policy", "noeviction")
+        assert level(findings(redis.url, code=1), "memory") == "bad"
+
+
+def test_a_replica_a_broken_disk_and_a_broken_cluster_are_bad():
+    with Redis() as redis, Redis() as primary:
+        redis.call("REPLICAOF", "127.0.0.1", primary.port)
+        assert level(findings(redis.url, code=1), "role") == "bad"
+    with Redis("--enable-debug-command", "yes") as redis:
+        shutil.rmtree(redis.place.name, ignore_errors=True)  # the socket goes with it, and the port stays
+        url = f"redis://127.0.0.1:{redis.port}"
+        subprocess.run(["redis-cli", "-p", str(redis.port), "BGSAVE"], stdout=subprocess.DEVNULL, timeout=60, check=True)
+        end = time.monotonic() + 60
+        while level(findings(url), "persistence") != "bad":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.mkdir(redis.place.name)
+    with Redis("--cluster-enabled", "yes") as redis:
+        found = findings(redis.url, code=1)
+        assert level(found, "cluster") == "bad", found
+
+
+def test_old_versions_are_bad():
+    for version, wanted in (("5.0.7", "bad"), ("6.0.16", "bad"), ("6.2.0", "ok"), ("10.0.1", "ok"),
+                            ("7.2.4\r\nserver_name:valkey\r\nvalkey_version:7.2.5", "bad"),
+                            ("7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.1.0", "ok")):
+        info = f"# Server\r\nredis_version:{version}\r\n".encode()
+        with Fake(b"$%d\r\n%s\r\n" % (len(info), info)) as fake:
+            found = findings(f"redis://127.0.0.1:{fake.port}")
+            assert level(found, "version") == wanted, (version, found)
+
+
+def test_the_clock_is_held_against_this_hosts():
+    for apart, wanted in ((0, "ok"), (60, "warn"), (-60, "warn"), (90000, "bad")):
+        seconds = int(time.time()) + apart
+        with Fake(b"*2\r\n$%d\r\n%d\r\n$6\r\n500000\r\n" % (len(str(seconds)), seconds)) as fake:
+            found = findings(f"redis://127.0.0.1:{fake.port}")
+            assert level(found, "clock") in (wanted, "warn" if wanted == "ok" else wanted), (apart, found)
+
+
+def test_nodes_and_overrides_are_looked_at():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        now_ms = int(time.time() * 1000)
+        redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, "aa:60000:90000", now_ms - 70000, "bb:60000:90000", now_ms, "junk")
+        redis.call("HSET", "weir:overrides", "api:x", "5 5", "api:y", "5", "zzz:x", "deny")
+        found = findings(redis.url, code=0)
+        assert [row[0] for row in found["nodes"]] == ["ok", "warn", "warn"] and found["nodes"][0][1].startswith("1 live: aa ("), found
+        assert found["nodes"][1][1].startswith("1 suspect") and "bb" in found["nodes"][1][1] and level(found, "overrides") == "ok"
+        found = findings(redis.url, "--policies", path, code=1)
+        assert level(found, "overrides") == "bad" and "1 of 3 is malformed" in found["overrides"][0][1], found["overrides"]
+        redis.call("HSET", "weir:{0f3}:f1s:other:x:7", "sum", "1")
+        found = findings(redis.url, "--policies", path, code=1)
+        assert found["records"][1][:2] == ("warn", "1 record is of policies that the file does not have, such as other"), found["records"]
+        redis.call("DEL", "weir:nodes", "weir:overrides")
+        redis.call("SET", "weir:nodes", "text")
+        redis.call("SET", "weir:overrides", "text")
+        found = findings(redis.url, code=1)
+        assert level(found, "nodes") == level(found, "overrides") == "bad", found
+
+
+def test_wrong_words_and_a_redis_that_is_gone():
+    with Redis() as redis:
+        assert "takes no operands" in weir("doctor", "x", "--redis", redis.url, code=2)[1]
+        assert "prefix" in weir("doctor", "--prefix={}", "--redis", redis.url, code=2)[1]
+        assert "WEIR_REDIS_URL" in weir("doctor", code=2)[1]
+        assert "cannot be read" in weir("doctor", "--policies=nowhere", "--redis", redis.url, code=3)[1]
+        assert "there are no policies" in weir("doctor", "--policies", file("bad.yaml", "policies: []\n"), "--redis", redis.url, code=1)[1]
+        for words in ((), ("--json",)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([*WEIR, "doctor", "--redis", redis.url, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      timeout=60, env=PLAIN, check=False)
+            assert done.returncode == 4 and "No space left on device" in done.stderr, done
+            reader, writer = os.pipe()
+            os.close(reader)
+            done = subprocess.run([*WEIR, "doctor", "--redis", redis.url, *words], stdout=writer, stderr=subprocess.PIPE, text=True,
+                                  timeout=60, env=PLAIN, check=False)
+            os.close(writer)
+            assert done.returncode == 4 and "Broken pipe" in done.stderr, done
+    assert weir("doctor", "--redis", redis.url, code=3) == ("", f"Redis at {redis.path}: No such file or directory\n")
+    with Fake(b"junk\r\n") as fake:
+        found = findings(f"redis://127.0.0.1:{fake.port}", code=3)
+        assert level(found, "connection") == "bad" and set(found) == {"connection"}, found
+
+
+def test_an_interrupted_command_leaves_nothing():
+    with Fake(None) as fake:
+        child = subprocess.Popen([*WEIR, "doctor", "--redis", f"redis://127.0.0.1:{fake.port}"], env=PLAIN, stdout=subprocess.PIPE)
+        end = time.monotonic() + 30
+        while b"INFO" not in fake.seen:
+            assert time.monotonic() < end and child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(signal.SIGINT)
+        assert child.communicate(timeout=60)[0] == b"" and child.returncode in (-signal.SIGINT, 128 + signal.SIGINT)
+
+
+if __name__ == "__main__":
+    run(globals())
