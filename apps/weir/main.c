@@ -12,7 +12,8 @@
 #include "command.h"
 #include "policy/words.h"
 
-static const struct command *const commands[] = {&check_command, &doctor_command, &explain_command, &override_command};
+static const struct command *const commands[] = {&check_command, &doctor_command, &explain_command, &override_command,
+                                                 &reset_command};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* The most bytes of a misspelt subcommand that the sentence quotes, with the terminator. */

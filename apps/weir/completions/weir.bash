@@ -8,6 +8,7 @@ _weir_options() {
     doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
     override) echo "--color= --help --json --policies= --prefix= --redis=" ;;
+    reset) echo "--color= --dry-run --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis=" ;;
     esac
 }
 
@@ -15,7 +16,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check doctor explain override help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -26,7 +27,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check doctor explain override" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset" -- "$word"))
         return
         ;;
     */--color)

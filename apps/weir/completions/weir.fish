@@ -6,15 +6,16 @@ complete -c weir -n __fish_use_subcommand -a check -d 'Whether policy files are 
 complete -c weir -n __fish_use_subcommand -a doctor -d 'Whether Redis is fit for weir, and what to do'
 complete -c weir -n __fish_use_subcommand -a explain -d 'Where a key stands in the fleet, and why it is denied'
 complete -c weir -n __fish_use_subcommand -a override -d 'List and change the limits of single keys, in Redis'
+complete -c weir -n __fish_use_subcommand -a reset -d 'Make a key as if never used, on all nodes'
 complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
 complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
 complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
-complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override'
+complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override reset'
 
 # Every subcommand
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -s h -l help -d 'A short help'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -l json -d 'One line of JSON'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override' -l color -x -a 'auto always never' -d Colours
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
@@ -35,3 +36,10 @@ complete -c weir -n '__fish_seen_subcommand_from override; and not __fish_seen_s
 complete -c weir -n '__fish_seen_subcommand_from override' -l policies -r -F -d 'The policy file of the nodes'
 complete -c weir -n '__fish_seen_subcommand_from override' -l prefix -x -d 'Of every key in Redis'
 complete -c weir -n '__fish_seen_subcommand_from override' -l redis -x -d 'Where Redis is'
+
+complete -c weir -n '__fish_seen_subcommand_from reset' -s n -l dry-run -d 'Change nothing'
+complete -c weir -n '__fish_seen_subcommand_from reset' -l fleet-secret-file -r -F -d 'The secret of the nodes'
+complete -c weir -n '__fish_seen_subcommand_from reset' -l keys -x -a 'bytes addresses addresses/64 addresses/56 addresses/48' -d 'What keys are'
+complete -c weir -n '__fish_seen_subcommand_from reset' -l policies -r -F -d 'The policy file of the nodes'
+complete -c weir -n '__fish_seen_subcommand_from reset' -l prefix -x -d 'Of every key in Redis'
+complete -c weir -n '__fish_seen_subcommand_from reset' -l redis -x -d 'Where Redis is'

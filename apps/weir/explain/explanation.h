@@ -4,8 +4,8 @@
 #define WEIR_EXPLANATION_H
 
 #include "../fleet/node_status.h"
+#include "../fleet/standing.h"
 #include "../output.h"
-#include "standing.h"
 
 /* The most nodes whose status is asked for. */
 #define EXPLAINED_STATUS_MOST 64

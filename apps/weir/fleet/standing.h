@@ -9,10 +9,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../fleet/fleet_key.h"
-#include "../fleet/fleet_nodes.h"
-#include "../fleet/key_record.h"
 #include "../redis_link.h"
+#include "fleet_key.h"
+#include "fleet_nodes.h"
+#include "key_record.h"
 
 struct standing {
     const struct policy_limit *limit; /* with the numbers of the override */
@@ -30,9 +30,10 @@ struct standing {
     bool fits;
 };
 
-/* Reads the records of limit `index`. False: no answer, and `error` has a sentence. Free it in both cases. */
-bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key, size_t index,
-                   const struct fleet_nodes *nodes, uint64_t cost, weir_error *error);
+/* Reads the records of a limit of the key's policy or of its tiers. False: no answer, and `error` has a sentence. Free
+ * it in both cases. */
+bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key,
+                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, weir_error *error);
 void standing_free(struct standing *standing);
 
 #endif

@@ -124,11 +124,11 @@ static bool judge(struct standing *s, const struct fleet_key *key, uint64_t now_
     return true;
 }
 
-bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key, size_t index,
-                   const struct fleet_nodes *nodes, uint64_t cost, weir_error *error)
+bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key,
+                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, weir_error *error)
 {
     const uint64_t now_ns = nodes->fleet_us * NS_PER_US;
-    *out = (struct standing){.limit = &key->in_force.limits[index]};
+    *out = (struct standing){.limit = limit};
     out->rule = policy_rule(out->limit);
     out->rule.origin_ns = saturating_sub(now_ns, ORIGIN_BEFORE_NS);
     out->at_once = out->rule.limit;
