@@ -543,7 +543,7 @@ WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form 
  * name   "policy:key", the key in its policy's form (see weir_key_form), or percent-escaped bytes. A key that
  *        weir_top_offenders shows hashed is named by the hash ("api:~" and 32 digits)
  * value  "allow", "deny", or a number for each limit of the policy, optionally with a burst: "200/50 10000".
- *        NULL: removes the override
+ *        An end may follow, in UTC: "deny until 2026-12-01T00:00Z". NULL: removes the override
  *
  * Overrides are kept through weir_set_policies, and need no Redis. Of several overrides of one key the one that is set
  * here is in force, else the one in Redis, else the one of the policy file (docs/policies.md). An override of a key
@@ -562,7 +562,8 @@ WEIR_API int weir_set_override(weir *w, const char *name, const char *value, wei
  * An override of a key or a network.
  *
  * from_fleet  true: the override is in Redis; false: it was set here or is in the policy file
- * in_force    false: the override is malformed, its policy does not exist, or another override of the key stands above
+ * in_force    false: the override is malformed or has ended, its policy does not exist, or another override of the key
+ *             stands above
  */
 typedef struct weir_override {
     const char *name, *value;

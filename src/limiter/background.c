@@ -138,6 +138,7 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     count_denials(limiter, now_ns);
     tell_replaced(w);
     denial_log_step(w, now_ns);
+    key_overrides_end(w);
     if (w->has_fleet) {
         const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);
         /* A child that was forked before may join after the last process has begun to leave: the node stays then. */

@@ -25,9 +25,19 @@
 
 int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **out, struct override_faults *faults)
 {
-    const struct override_context context = {
-        .set = set, .names = &w->names, .secret = &w->secret, .tick_ns = w->limiter.tick_ns};
+    const struct override_context context = {.set = set,
+                                             .names = &w->names,
+                                             .secret = &w->secret,
+                                             .tick_ns = w->limiter.tick_ns,
+                                             .now_ns = tick_time(&w->limiter)};
     return overrides_compile(&context, w->overrides, OVERRIDE_LISTS, out, faults);
+}
+
+void key_overrides_note(weir *w, const struct overrides *overrides)
+{
+    const uint64_t until_ns = overrides_until_ns(overrides);
+    store_relaxed(&w->shared->override_count, overrides_count(overrides));
+    store_relaxed(&w->shared->override_until_ns, until_ns != UINT64_MAX ? until_ns : 0);
 }
 
 /* Compiles all overrides and puts them in force. Under the policy lock. 0, or -ENOMEM and nothing has changed. */
@@ -45,7 +55,7 @@ static int publish(weir *w, struct override_faults *faults)
     compiled = shared_policies_place_overrides(w->shared_policies, compiled, old);
     w->overrides_in_force = compiled;
     reference_set(&set->overrides, compiled);
-    store_relaxed(&w->shared->override_count, overrides_count(compiled));
+    key_overrides_note(w, compiled);
     tick_epoch(&w->limiter);
     shared_policies_commit(w);
     rcu_synchronize(&w->limiter);
@@ -70,6 +80,18 @@ static void tell_left_out(struct fleet *fleet)
         fleet_log(fleet, WEIR_LOG_INFO, "overrides: all entries are read again");
     }
     store_relaxed(&fleet->stats.overrides_left_out, left_out);
+}
+
+void key_overrides_end(weir *w)
+{
+    /* Relaxed: the lock orders what is read behind it, and a time that is late is seen at the next turn. */
+    const uint64_t until_ns = load_relaxed(&w->shared->override_until_ns);
+    if (until_ns == 0 || tick_time(&w->limiter) < until_ns || !policy_lock_try(w)) {
+        return;
+    }
+    struct override_faults faults;
+    (void) publish(w, &faults); /* where there is no memory: next time */
+    policy_lock_release(w);
 }
 
 void key_overrides_take(weir *w)

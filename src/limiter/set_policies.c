@@ -72,7 +72,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     outage_keep(&w->limiter.process, set, old);
     /* Entries of single keys follow their policies. */
     outage_follow(set, overrides);
-    store_relaxed(&w->shared->override_count, overrides_count(overrides));
+    key_overrides_note(w, overrides);
     overrides = shared_policies_place_overrides(w->shared_policies, overrides, policy_set_overrides(old));
     set = shared_policies_place_set(w->shared_policies, set, old);
     reference_set(&set->overrides, overrides);

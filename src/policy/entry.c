@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "base/record_hash.h"
+#include "policy/entry_until.h"
 #include "policy/validate.h"
 
 /* The most characters before the hash of a long key: 12 bytes of the key (key_name.h), each escaped as %xx. */
@@ -121,13 +122,26 @@ static int check_numbers(const weir_policy *policy, size_t index, const struct e
     return validate_policies(&whole, 1, NULL, error);
 }
 
+/* Whether a value of `length` bytes is this word. */
+static bool value_says(const char *text, size_t length, const char *word)
+{
+    return strlen(word) == length && strncmp(text, word, length) == 0;
+}
+
 int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error)
 {
+    static const char until[] = " until ";
     const char *at = text;
     memset(out, 0, sizeof(*out));
-    if (strcmp(text, "allow") == 0) {
+    const char *end = strstr(text, until);
+    if (end == NULL) {
+        end = text + strlen(text);
+    } else if (entry_until_read(end + sizeof(until) - 1, &out->until_ns, error) != 0) {
+        return -EINVAL;
+    }
+    if (value_says(text, (size_t) (end - text), "allow")) {
         out->override = OVERRIDE_ALLOW;
-    } else if (strcmp(text, "deny") == 0) {
+    } else if (value_says(text, (size_t) (end - text), "deny")) {
         out->override = OVERRIDE_DENY;
     }
     bool good = true;
@@ -143,7 +157,7 @@ int entry_value_read(const weir_policy *policy, const char *text, struct entry_v
             return result;
         }
     }
-    if (out->override == OVERRIDE_NONE && (!good || at[strspn(at, " ")] != '\0')) {
+    if (out->override == OVERRIDE_NONE && (!good || at + strspn(at, " ") < end)) {
         return error_set(
             error, -EINVAL,
             "\"%.60s\" is no value for policy \"%s\"; give \"allow\", \"deny\" or a number for each of its "

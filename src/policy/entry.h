@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The text of an override (docs/policies.md). The name is "policy:key". The value is "allow", "deny", or a number for
- * each limit of the policy, optionally with a burst: "200", "200/50 10000".
+ * each limit of the policy, optionally with a burst: "200", "200/50 10000". An end may follow:
+ * "deny until 2026-12-01T00:00Z" (entry_until.h).
  */
 #ifndef WEIR_POLICY_ENTRY_H
 #define WEIR_POLICY_ENTRY_H
@@ -30,6 +31,7 @@ struct entry_name {
 struct entry_value {
     enum override override;                                    /* OVERRIDE_NONE: the value is the numbers below */
     uint64_t limits[WEIR_MAX_LIMITS], bursts[WEIR_MAX_LIMITS]; /* a burst of 0: as the limit */
+    uint64_t until_ns; /* fleet time from which on the entry is not in force; 0: it has no end */
 };
 
 /* Reads a name. 0, or -EINVAL with a sentence. No set needs to have the policy. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/numbers.h"
 #include "base/record_hash.h"
 #include "policy/entry.h"
 #include "policy/policy_set.h"
@@ -28,6 +29,7 @@ struct way {
 struct overrides {
     size_t size; /* bytes of the block */
     size_t count, way_count;
+    uint64_t until_ns; /* overrides_until_ns() */
     size_t slot_count; /* a power of two, more than twice the count */
     size_t ways_at, slots_at;
     struct entry entries[];
@@ -169,7 +171,7 @@ static int add(struct overrides *all, const struct override_context *context, st
         return result;
     }
     result = entry_value_compile(policy, text->value, &value, error);
-    if (result != 0) {
+    if (result != 0 || (value.until_ns != 0 && value.until_ns <= context->now_ns)) {
         return result;
     }
     entry->policy.id = id;
@@ -194,13 +196,14 @@ static int add(struct overrides *all, const struct override_context *context, st
     }
     slots[slot] = (uint32_t) ++all->count;
     text->in_force = true;
+    all->until_ns = value.until_ns != 0 ? min_u64(all->until_ns, value.until_ns) : all->until_ns;
     return 0;
 }
 
 /* The offsets and sizes of a block with room for so many entries. */
 static void lay_out(struct overrides *all, size_t count)
 {
-    *all = (struct overrides){.slot_count = 16};
+    *all = (struct overrides){.slot_count = 16, .until_ns = UINT64_MAX};
     while (all->slot_count <= 2 * count) {
         all->slot_count *= 2;
     }
@@ -265,6 +268,11 @@ int overrides_compile(const struct override_context *context, const struct overr
 void overrides_free(struct overrides *overrides)
 {
     free(overrides);
+}
+
+uint64_t overrides_until_ns(const struct overrides *overrides)
+{
+    return overrides != NULL ? overrides->until_ns : UINT64_MAX;
 }
 
 size_t overrides_size(const struct overrides *overrides)

@@ -47,6 +47,7 @@ struct override_context {
     struct policy_names *names;
     const struct hash_secret *secret; /* of the hashes of keys */
     uint64_t tick_ns;
+    uint64_t now_ns; /* fleet time: overrides that have ended are left out */
 };
 
 /* Overrides that are malformed and were left out. */
@@ -57,8 +58,8 @@ struct override_faults {
 };
 
 /*
- * Compiles lists of overrides. Of two for one key the first is in force. Overrides of policies that are not in the set
- * are left out. 0; *out is NULL where there are no overrides. -ENOMEM.
+ * Compiles lists of overrides. Of two for one key the first is in force. Overrides of policies that are not in the set,
+ * and those that have ended, are left out. 0; *out is NULL where there are no overrides. -ENOMEM.
  */
 int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
                       struct overrides **out, struct override_faults *faults);
@@ -68,6 +69,9 @@ void overrides_free(struct overrides *overrides); /* NULL is allowed */
 /* The policy that overrides a key's; NULL: there is none. `secret`: the one of the context. */
 const struct policy *overrides_find(const struct overrides *overrides, const weir_key *key,
                                     const struct hash_secret *secret, const struct record_hash *record_hash);
+
+/* Fleet time at which the first override ends; UINT64_MAX: none does. NULL is allowed. */
+uint64_t overrides_until_ns(const struct overrides *overrides);
 
 /* Bytes of the block. */
 size_t overrides_size(const struct overrides *overrides);

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/nodes.h"
 #include "support/policies.h"
@@ -527,6 +528,46 @@ static void test_entries_change_under_checks(void **state)
     weir_close(w);
 }
 
+/* Waits until a key of "p" has its policy's limit. */
+static void await_the_limit(const char *key)
+{
+    for (int tries = 0; passes_text("p", key) != LIMIT; tries++) {
+        assert_true(tries < 30000);
+        (void) weir_poll(d.w); /* -EINVAL where there is a thread */
+        (void) usleep(1000);
+    }
+}
+
+static void test_an_entry_ends_by_itself(void **state)
+{
+    (void) state; /* START_NS is 2025-10-09T08:53:20Z */
+    set("p:a", "3 until 2025-10-09T09:00Z");
+    set("p:b", "deny until 2025-10-09T08:53:30Z");
+    set("p:c", "deny until 2025-10-09T08:53:20Z"); /* it has ended */
+    set("p:d", "deny until 2025-10-10");
+    assert_int_equal(passes_text("p", "a"), 3);
+    assert_int_equal(passes_text("p", "b"), 0);
+    assert_int_equal(passes_text("p", "c"), LIMIT);
+    fake_clock_advance(&d.clock, 10 * SECOND);
+    await_the_limit("b");
+    assert_int_equal(passes_text("p", "a"), 3);
+    fake_clock_advance(&d.clock, 400 * SECOND);
+    await_the_limit("a");
+    assert_int_equal(passes_text("p", "d"), 0);
+    expect_list(d.w, "p:a=3 until 2025-10-09T09:00Z idle;p:b=deny until 2025-10-09T08:53:30Z idle;"
+                     "p:c=deny until 2025-10-09T08:53:20Z idle;p:d=deny until 2025-10-10;");
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.override_count, 1);
+    set("p:a", "4 until 2025-10-09T10:00Z");
+    assert_int_equal(passes_text("p", "a"), 4);
+    /* What has ended stays ended through new policies. */
+    assert_int_equal(weir_set_policies(d.w, plain, COUNT_OF(plain), NULL), 0);
+    assert_int_equal(passes_text("p", "b"), LIMIT);
+    assert_int_equal(passes_text("p", "d"), 0);
+    refuse("p:e", "deny until 2025-02-29", -EINVAL, "give a time in UTC");
+}
+
 #define desk_test(test) cmocka_unit_test_setup_teardown(test, desk_open, desk_close)
 
 int main(void)
@@ -543,6 +584,7 @@ int main(void)
         desk_test(test_networks_agree_with_a_list_that_is_looked_through),
         desk_test(test_an_offender_can_be_denied_by_the_name_it_is_told_by),
         desk_test(test_a_form_of_the_callers_own),
+        desk_test(test_an_entry_ends_by_itself),
         cmocka_unit_test(test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets),
         cmocka_unit_test(test_entries_change_under_checks),
     };
