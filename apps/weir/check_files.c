@@ -56,6 +56,8 @@ static void tell_entry(void *arg, const weir_override *entry)
     const weir_policy *policy = listed_policies_find(teller->policies, entry->name, strcspn(entry->name, ":"));
     if (policy != NULL) {
         tell_override(teller->out, policy, entry->name, entry->value);
+        output_close(teller->out, '}');
+        output_text(teller->out, "\n");
     }
 }
 

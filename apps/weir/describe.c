@@ -180,16 +180,19 @@ static void add_numbers(struct sentence *s, const weir_limit *limits, size_t cou
 
 void describe_override(struct sentence *s, const weir_policy *policy, const char *value)
 {
-    if (strcmp(value, "allow") == 0) {
-        sentence_add(s, "is never limited");
+    const char *until = strstr(value, " until ");
+    const size_t length = until != NULL ? (size_t) (until - value) : strlen(value);
+    if (strncmp(value, "allow", length) == 0) {
+        sentence_add(s, "is never limited%s", until != NULL ? until : "");
         return;
     }
-    if (strcmp(value, "deny") == 0) {
+    if (strncmp(value, "deny", length) == 0) {
         sentence_add(s, "is never served");
     } else {
         sentence_add(s, "has ");
         add_numbers(s, policy->limits, policy->limit_count, value);
     }
+    sentence_add(s, "%s", until != NULL ? until : "");
     if (policy->mode == WEIR_SHADOW) {
         sentence_add(s, "; shadow mode: everything passes all the same");
     }

@@ -12,25 +12,34 @@
 #include "base/plain.h"
 #include "command.h"
 #include "override_hash.h"
+#include "override_notes.h"
 #include "override_trial.h"
 #include "policy/words.h"
 #include "tell_policies.h"
 
-enum { OPTION_POLICIES = OPTION_OWN, OPTION_PREFIX, OPTION_REDIS, OPTION_COUNT };
-static const struct option_form options[OPTION_COUNT] = {
-    COMMON_OPTIONS, [OPTION_POLICIES] = {"policies", 0, true}, [OPTION_PREFIX] = {"prefix", 0, true},
-    [OPTION_REDIS] = {"redis", 0, true}};
+enum { OPTION_BY = OPTION_OWN, OPTION_POLICIES, OPTION_PREFIX, OPTION_REDIS, OPTION_UNTIL, OPTION_COUNT };
+static const struct option_form options[OPTION_COUNT] = {COMMON_OPTIONS,
+                                                         [OPTION_BY] = {"by", 0, true},
+                                                         [OPTION_UNTIL] = {"until", 0, true},
+                                                         [OPTION_POLICIES] = {"policies", 0, true},
+                                                         [OPTION_PREFIX] = {"prefix", 0, true},
+                                                         [OPTION_REDIS] = {"redis", 0, true}};
 
 static const char help[] = "Usage: weir override list [OPTION]...\n"
                            "       weir override set [OPTION]... NAME VALUE\n"
                            "       weir override rm [OPTION]... NAME\n"
+                           "       weir override log [OPTION]...\n"
                            "\n"
                            "Lists and changes the overrides of a fleet: the hash PREFIX:overrides in Redis.\n"
                            "NAME is policy:key, such as api:198.51.100.7. VALUE is \"allow\", \"deny\", or a\n"
                            "number for each limit of the policy, with a burst where wanted: \"200/50 10000\".\n"
-                           "A change is in force on every node within two sync intervals.\n"
+                           "A change is in force on every node within two sync intervals. \"log\" tells\n"
+                           "the last 1,000 changes.\n"
                            "\n"
                            "Options:\n"
+                           "      --by=NAME        who changes (the login name, behind sudo too)\n"
+                           "      --until=TIME     set: the override ends by itself, at a time in UTC, as\n"
+                           "                       2026-12-01T00:00Z, or after a duration: 90m, 2h, 7d\n"
                            "      --policies=FILE  the policy file of the nodes: values must fit its\n"
                            "                       limits, and are told in words\n"
                            "      --prefix=PREFIX  of every key in Redis (weir)\n"
@@ -43,6 +52,7 @@ static const char help[] = "Usage: weir override list [OPTION]...\n"
                            "Examples:\n"
                            "  weir override list --redis unix:///run/redis/redis.sock\n"
                            "  weir override set --policies gateway.yaml api:198.51.100.7 '200/50 10000'\n"
+                           "  weir override set --until 2h api:203.0.113.9 deny\n"
                            "  weir override rm api:198.51.100.7\n"
                            "\n"
                            "Exit codes:\n"
@@ -61,7 +71,8 @@ struct override_session {
     struct output *out;
     struct override_trial trial;
     struct redis_link link;
-    char key[KEY_SIZE];
+    struct override_notes notes;
+    char key[KEY_SIZE], by[OVERRIDE_AUTHOR_SIZE];
 };
 
 static int fail_usage(const struct arguments *arguments, const char *what)
@@ -90,6 +101,36 @@ static int fail_unasked(struct override_session *s, const weir_error *error)
     return CODE_UNASKED;
 }
 
+/* When a change was made, and by whom; in JSON, within an object that is open. */
+static void tell_note(struct output *out, const struct override_note *note)
+{
+    char at[OVERRIDE_TIME_SIZE];
+    override_notes_time(note->at_s, at);
+    output_styled(out, STYLE_PLAIN, at);
+    output_text(out, " by ");
+    output_styled(out, STYLE_PLAIN, note->by);
+    output_string(out, "by", note->by);
+    output_string(out, "at", at);
+    output_number(out, "change", note->version);
+}
+
+/* What is known of an entry besides: its end, and who has set it. */
+static void tell_entry_note(struct override_session *s, const struct hash_entry *entry)
+{
+    const struct override_note *note = override_notes_find(&s->notes, entry->name, entry->value);
+    const bool ended = override_notes_ended(entry->value);
+    if (ended) {
+        output_flag(s->out, "ended", true);
+        output_text(s->out, ", which is over");
+    }
+    if (note != NULL) {
+        output_text(s->out, "; set ");
+        tell_note(s->out, note);
+    }
+    output_close(s->out, '}');
+    output_text(s->out, "\n");
+}
+
 /* An entry as weir_override_fn has them, and what the trial says of it. False: nodes leave it out. */
 static bool tell_entry(struct override_session *s, const struct hash_entry *entry)
 {
@@ -99,6 +140,7 @@ static bool tell_entry(struct override_session *s, const struct hash_entry *entr
     const weir_policy *policy = override_trial_policy(&s->trial, entry->name);
     if (result == TRIAL_GOOD && policy != NULL) {
         tell_override(s->out, policy, entry->name, entry->value);
+        tell_entry_note(s, entry);
         return true;
     }
     const bool good = result != TRIAL_BAD;
@@ -106,15 +148,17 @@ static bool tell_entry(struct override_session *s, const struct hash_entry *entr
     output_styled(s->out, good ? STYLE_NAME : STYLE_BAD, entry->name);
     output_text(s->out, ": ");
     output_styled(s->out, STYLE_PLAIN, entry->value);
-    output_text(s->out, "%s\n", !good ? ", malformed" : result == TRIAL_NO_POLICY ? ", of no policy of the file" : "");
+    output_text(s->out, "%s", !good ? ", malformed" : result == TRIAL_NO_POLICY ? ", of no policy of the file" : "");
     output_open(s->out, NULL, '{');
     output_string(s->out, "name", entry->name);
     output_string(s->out, "value", entry->value);
     if (!good) {
         output_string(s->out, "error", error.message);
+    }
+    tell_entry_note(s, entry);
+    if (!good) {
         output_fault_of(s->out, entry->name, error.message);
     }
-    output_close(s->out, '}');
     return good;
 }
 
@@ -135,7 +179,8 @@ static int list(struct override_session *s)
     struct hash_entries entries;
     weir_error error;
     int code = CODE_GOOD;
-    if (!override_hash_list(&s->link, s->key, &entries, &error)) {
+    const bool listed = override_hash_list(&s->link, s->key, &entries, &error);
+    if (!listed || !override_notes_read(&s->link, s->key, false, &s->notes, &error)) {
         code = fail_unasked(s, &error);
         override_hash_free(&entries);
         return code;
@@ -193,15 +238,24 @@ static void tell_change(struct override_session *s, const char *name, const char
 static int set(struct override_session *s)
 {
     const char *typed = s->arguments->operands[1];
+    const char *until = s->arguments->values[OPTION_UNTIL];
     const char *value = s->arguments->operands[2];
+    char with_end[OVERRIDE_HASH_ENTRY_SIZE + 1];
     char name[OVERRIDE_NAME_SIZE];
     struct hash_change change;
     weir_error error;
+    if (until != NULL) {
+        if (!override_notes_end(value, until, with_end, sizeof(with_end), &error)) {
+            output_fault(s->out, error.message);
+            return CODE_USAGE;
+        }
+        value = with_end;
+    }
     if (override_trial(&s->trial, typed, value, name, &error) != TRIAL_GOOD) {
         output_fault(s->out, error.message);
         return CODE_BAD;
     }
-    if (!override_hash_change(&s->link, s->key, name, typed, value, &change, &error)) {
+    if (!override_hash_change(&s->link, s->key, &(struct hash_request){name, typed, value, s->by}, &change, &error)) {
         return fail_unasked(s, &error);
     }
     if (change.full) {
@@ -229,7 +283,7 @@ static int rm(struct override_session *s)
         output_fault(s->out, error.message);
         return CODE_BAD;
     }
-    if (!override_hash_change(&s->link, s->key, written, typed, NULL, &change, &error)) {
+    if (!override_hash_change(&s->link, s->key, &(struct hash_request){written, typed, NULL, s->by}, &change, &error)) {
         return fail_unasked(s, &error);
     }
     if (change.changed) {
@@ -242,6 +296,46 @@ static int rm(struct override_session *s)
     return change.changed ? CODE_GOOD : CODE_BAD;
 }
 
+/* The last changes, the latest at the end. */
+static int tell_log(struct override_session *s)
+{
+    struct override_notes changes;
+    weir_error error;
+    if (!override_notes_read(&s->link, s->key, true, &changes, &error)) {
+        override_notes_free(&changes);
+        return fail_unasked(s, &error);
+    }
+    output_open(s->out, NULL, '{');
+    output_open(s->out, "changes", '[');
+    for (size_t i = 0; i < changes.count; i++) {
+        const struct override_note *note = &changes.all[i];
+        const bool set_one = strcmp(note->action, "set") == 0;
+        output_open(s->out, NULL, '{');
+        tell_note(s->out, note);
+        output_string(s->out, "action", note->action);
+        output_string(s->out, "name", note->name);
+        if (set_one) {
+            output_string(s->out, "value", note->value);
+        }
+        if (*note->before != '\0') {
+            output_string(s->out, "before", note->before);
+        }
+        output_close(s->out, '}');
+        output_text(s->out, ": ");
+        output_styled(s->out, STYLE_NAME, note->name);
+        output_text(s->out, set_one ? ": " : " is removed");
+        output_styled(s->out, STYLE_PLAIN, note->value);
+        output_text(s->out, *note->before != '\0' ? "; before: " : "");
+        output_styled(s->out, STYLE_PLAIN, note->before);
+        output_text(s->out, "\n");
+    }
+    output_close(s->out, ']');
+    output_close(s->out, '}');
+    output_line(s->out);
+    override_notes_free(&changes);
+    return CODE_GOOD;
+}
+
 /* What stands behind "weir override". */
 static const struct action {
     const char *name;
@@ -250,7 +344,8 @@ static const struct action {
     int (*run)(struct override_session *s);
 } actions[] = {{"list", 1, "list takes no operands", list},
                {"set", 3, "set takes a NAME and a VALUE", set},
-               {"rm", 2, "rm takes a NAME", rm}};
+               {"rm", 2, "rm takes a NAME", rm},
+               {"log", 1, "log takes no operands", tell_log}};
 #define ACTION_COUNT (sizeof(actions) / sizeof(actions[0]))
 
 static const struct action *find_action(const struct arguments *arguments)
@@ -264,7 +359,7 @@ static const struct action *find_action(const struct arguments *arguments)
         }
     }
     const char *meant = arguments->operand_count != 0 ? words_meant(&words, arguments->operands[0]) : NULL;
-    char sentence[80] = "give list, set or rm";
+    char sentence[80] = "give list, set, rm or log";
     if (meant != NULL) {
         (void) snprintf(sentence, sizeof(sentence), "did you mean \"%s\"?", meant);
     }
@@ -292,6 +387,7 @@ static int run_action(struct override_session *s, const struct action *action, c
         return fail_unasked(s, &error);
     }
     (void) snprintf(s->key, sizeof(s->key), "%s:overrides", prefix);
+    override_notes_author(s->arguments->values[OPTION_BY], s->by);
     const int code = open_link(s, url);
     return code == CODE_GOOD ? action->run(s) : code;
 }
@@ -306,12 +402,16 @@ static int override_entries(const struct arguments *arguments, struct output *ou
     if (arguments->operand_count != action->operand_count) {
         return fail_usage(arguments, action->usage);
     }
+    if (arguments->values[OPTION_UNTIL] != NULL && strcmp(action->name, "set") != 0) {
+        return fail_usage(arguments, "--until is of set alone");
+    }
     char *url = redis_link_take_url(arguments->values[OPTION_REDIS]);
     if (url == NULL) {
         return fail_usage(arguments, "there is no Redis; give --redis=URL, or WEIR_REDIS_URL in the environment");
     }
     const int code = run_action(&s, action, url);
     redis_link_close(&s.link);
+    override_notes_free(&s.notes);
     override_trial_close(&s.trial);
     redis_link_drop_url(url);
     return code;

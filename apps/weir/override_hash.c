@@ -11,28 +11,34 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "override_notes.h"
 
 #define TEXT(number)  TEXT_(number)
 #define TEXT_(number) #number
 
 /*
- * KEYS[1]  the hash
- * ARGV     name, name as typed, "set" or "rm", value, a text that has been no version before
+ * KEYS     the hash; the notes of entries; the last changes (override_notes.h)
+ * ARGV     name, name as typed, "set" or "rm", value, a text that has been no version before, who changes
  * Returns  {1: changed, 0: nothing to change, 2: the hash is full; 1: there was a value, 0; the value}
+ *
+ * The notes are read before anything is written, so that a key of another type stops the change.
  */
 static const char change_script[] =
-    "local key, name, typed = KEYS[1], ARGV[1], ARGV[2]\n"
+    "local key, notes, changes = KEYS[1], KEYS[2], KEYS[3]\n"
+    "local name, typed, action, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]\n"
     "local before, version = redis.call('HGET', key, name), redis.call('HGET', key, 'version')\n"
     "local other = typed ~= name and redis.call('HGET', key, typed)\n"
     "local found = before or other\n"
     "local found_flag, found_value = found and 1 or 0, found or ''\n"
-    "if ARGV[3] == 'set' then\n"
-    "  if before == ARGV[4] and not other then return {0, 1, before} end\n"
+    "redis.call('HGET', notes, name)\n"
+    "redis.call('ZCARD', changes)\n"
+    "if action == 'set' then\n"
+    "  if before == value and not other then return {0, 1, before} end\n"
     "  if not found and redis.call('HLEN', key) - (version and 1 or 0) >= " TEXT(
         OVERRIDE_HASH_MOST) " then\n"
                             "    return {2, 0, ''}\n"
                             "  end\n"
-                            "  redis.call('HSET', key, name, ARGV[4])\n"
+                            "  redis.call('HSET', key, name, value)\n"
                             "elseif not found then\n"
                             "  return {0, 0, ''}\n"
                             "else\n"
@@ -45,7 +51,16 @@ static const char change_script[] =
                             "elseif version then\n"
                             "  redis.call('HSET', key, 'version', ARGV[5])\n"
                             "end\n"
-                            "return {1, found_flag, found_value}\n";
+                            "local number = redis.call('HINCRBY', notes, '!changes', 1)\n"
+                            "local at = redis.call('TIME')[1]\n"
+                            "local note = table.concat({string.format('%d', number), at, ARGV[6], action, name, value, "
+                            "found_value}, '\\t')\n"
+                            "if action == 'set' then redis.call('HSET', notes, name, note) else redis.call('HDEL', "
+                            "notes, name) end\n"
+                            "redis.call('ZADD', changes, number, note)\n"
+                            "redis.call('ZREMRANGEBYRANK', changes, 0, -1 - " TEXT(
+                                OVERRIDE_NOTES_MOST) ")\n"
+                                                     "return {1, found_flag, found_value}\n";
 
 static bool fail_memory(weir_error *error)
 {
@@ -153,19 +168,32 @@ void override_hash_free(struct hash_entries *entries)
     *entries = (struct hash_entries){.all = NULL};
 }
 
-bool override_hash_change(struct redis_link *link, const char *key, const char *name, const char *typed,
-                          const char *value, struct hash_change *out, weir_error *error)
+bool override_hash_change(struct redis_link *link, const char *key, const struct hash_request *request,
+                          struct hash_change *out, weir_error *error)
 {
     char version[40]; /* nodes compare the first 40 bytes */
+    char notes[OVERRIDE_NOTES_KEY_SIZE];
+    char changes[OVERRIDE_NOTES_KEY_SIZE];
+    const char *value = request->value;
     struct timespec now;
     *out = (struct hash_change){.before = NULL};
     (void) clock_gettime(CLOCK_REALTIME, &now);
     (void) snprintf(version, sizeof(version), "%" PRId64 ".%09ld-%ld", (int64_t) now.tv_sec, now.tv_nsec,
                     (long) getpid());
-    const char *call[] = {
-        "EVAL", change_script, "1", key, name, typed, value != NULL ? "set" : "rm", value != NULL ? value : "",
-        version};
-    redisReply *reply = redis_link_call(link, 9, call, error);
+    override_notes_keys(key, notes, changes);
+    const char *call[] = {"EVAL",
+                          change_script,
+                          "3",
+                          key,
+                          notes,
+                          changes,
+                          request->name,
+                          request->typed,
+                          value != NULL ? "set" : "rm",
+                          value != NULL ? value : "",
+                          version,
+                          request->by};
+    redisReply *reply = redis_link_call(link, 12, call, error);
     if (reply == NULL) {
         return false;
     }

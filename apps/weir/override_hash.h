@@ -34,11 +34,15 @@ struct hash_change {
 bool override_hash_list(struct redis_link *link, const char *key, struct hash_entries *out, weir_error *error);
 void override_hash_free(struct hash_entries *entries);
 
-/*
- * Writes an entry, or with value NULL removes it. `typed` is the name as it was typed, and `name` as weir writes it; an
- * entry under the other form is removed.
- */
-bool override_hash_change(struct redis_link *link, const char *key, const char *name, const char *typed,
-                          const char *value, struct hash_change *out, weir_error *error);
+/* What is to be changed. */
+struct hash_request {
+    const char *name, *typed; /* the name as weir writes it, and as it was typed: an entry under that is removed */
+    const char *value;        /* NULL: the entry is removed */
+    const char *by;           /* who changes it */
+};
+
+/* Changes an entry, and notes the change (override_notes.h), all at once. */
+bool override_hash_change(struct redis_link *link, const char *key, const struct hash_request *request,
+                          struct hash_change *out, weir_error *error);
 
 #endif

@@ -71,7 +71,9 @@ static int try_once(weir *w, const char *typed, const char *value, char name[OVE
 static size_t count_numbers(const char *value)
 {
     size_t count = 0;
-    for (const char *at = value + strspn(value, " ,"); *at != '\0'; at += strspn(at, " ,")) {
+    const char *until = strstr(value, " until ");
+    const char *end = until != NULL ? until : value + strlen(value);
+    for (const char *at = value + strspn(value, " ,"); at < end; at += strspn(at, " ,")) {
         at += strcspn(at, " ,");
         count++;
     }

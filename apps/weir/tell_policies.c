@@ -83,12 +83,11 @@ void tell_override(struct output *out, const weir_policy *policy, const char *na
     describe_override(&words, policy, value);
     output_text(out, "  ");
     output_styled(out, STYLE_NAME, name);
-    output_text(out, " %s\n", words.text);
+    output_text(out, " %s", words.text);
     output_open(out, NULL, '{');
     output_string(out, "name", name);
     output_string(out, "value", value);
     output_string(out, "words", words.text);
-    output_close(out, '}');
 }
 
 void tell_override_words(struct output *out, const weir_policy *policy, const char *value)

@@ -141,7 +141,7 @@ def fish():
         expect(fish_completes("weir --", **own), ["--help", "--version"], "weir --")
         expect(fish_completes("weir help ", **own), subcommands(), "weir help")
         expect(fish_completes("weir check gate", **own), ["gateway.yaml"], "weir check gate")
-        expect(fish_completes("weir override ", **own), ["list", "rm", "set"], "weir override")
+        expect(fish_completes("weir override ", **own), ["list", "log", "rm", "set"], "weir override")
         expect(fish_completes("weir override rm ", **own), [], "weir override rm")
         expect(fish_completes("weir override --policies gate", **own), ["gateway.yaml"], "weir override --policies gate")
         for subcommand in subcommands():

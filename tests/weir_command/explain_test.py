@@ -217,6 +217,20 @@ def test_overrides_are_those_of_the_nodes():
         assert explain_data(redis, "token", "198.51.100.0/25")["limits"] == []
 
 
+def test_an_override_ends_on_nodes_and_in_the_explanation():
+    with Redis() as redis, Node(redis, policies()) as node:
+        environment = {"WEIR_REDIS_URL": redis.url}
+        weir("override", "set", "--until=10s", "--policies", policies(), "fixed:x", "deny", environment=environment)
+        weir("override", "set", "--until=2499-12-01", "--policies", policies(), "fixed:y", "deny", environment=environment)
+        for denied in (True, False):
+            end = time.monotonic() + 60
+            while node.peek("fixed", "x").allowed == denied or told(redis, "fixed", "x")["denied"] != denied:
+                assert time.monotonic() < end, (denied, node.peek("fixed", "x"), told(redis, "fixed", "x"))
+        assert not node.peek("fixed", "y").allowed and told(redis, "fixed", "y")["denied"]
+        assert "fixed:y is never served until 2499-12-01\n" in explain(redis, "fixed", "y", code=1)[0]
+        assert "  no override\n" in explain(redis, "fixed", "x")[0]
+
+
 def test_keys_are_named_as_nodes_name_them():
     long_key = "k" * 90
     secret = "a secret of the fleet, of many bytes"

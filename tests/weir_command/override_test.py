@@ -7,8 +7,10 @@ directory of the project; GATEWAY, weir-gateway where there is one.
 Guards: apps/weir/override_entries.c, apps/weir/override_hash.c, apps/weir/override_trial.c, apps/weir/redis_link.c,
 src/transport/redis/url.c, docs/redis.md
 """
+import calendar
 import os
 import pathlib
+import pwd
 import re
 import socket
 import subprocess
@@ -29,12 +31,25 @@ POLICIES = """policies:
 """
 
 
+NOTE = re.compile(r"; set \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ by \S+$", re.M)
+
+
 def override(redis, *words, code=0, **more):
+    """What it says; of who has set an override and when there are tests of their own."""
+    out, fault = told(redis, *words, code=code, **more)
+    return NOTE.sub("", out), fault
+
+
+def told(redis, *words, code=0, **more):
     return weir("override", *words, code=code, environment={"WEIR_REDIS_URL": redis.url}, **more)
 
 
 def override_data(redis, *words, code=0):
-    return data("override", *words, code=code, environment={"WEIR_REDIS_URL": redis.url})
+    said = data("override", *words, code=code, environment={"WEIR_REDIS_URL": redis.url})
+    for entry in said.get("overrides", ()):
+        for name in ("by", "at", "change"):
+            entry.pop(name, None)
+    return said
 
 
 def test_what_is_set_is_listed_and_can_be_removed():
@@ -63,6 +78,64 @@ def test_what_is_set_is_listed_and_can_be_removed():
         assert override_data(redis, "rm", "api:198.51.100.7") == {
             "name": "api:198.51.100.7", "changed": True, "before": "200/50 10000"}
         assert redis.call("EXISTS", "weir:overrides") == ["0"]
+
+
+def test_who_and_when_are_noted_for_every_entry_and_change():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        told(redis, "set", "--by=alice", "api:x", "deny")
+        told(redis, "set", "--by", "bob\tb", "api:y", "7 8")
+        seen = data("override", "list", environment={"WEIR_REDIS_URL": redis.url})["overrides"]
+        assert [(entry["by"], entry["change"]) for entry in seen] == [("alice", 1), ("bob_b", 2)], seen
+        assert all(abs(calendar.timegm(time.strptime(entry["at"], "%Y-%m-%dT%H:%M:%SZ")) - time.time()) < 100 for entry in seen)
+        assert re.search(r"^  api:x: deny; set \S+Z by alice$", told(redis, "list")[0], re.M), told(redis, "list")
+        assert re.search(r"^  api:x is never served; set \S+Z by alice$", told(redis, "list", "--policies", path)[0], re.M)
+        redis.call("HSET", "weir:overrides", "api:x", "allow")  # by hand: the note is of what was there
+        assert "  api:x: allow\n" in told(redis, "list")[0]
+        told(redis, "rm", "--by=carol", "api:x")
+        told(redis, "set", "--by=alice", "api:y", "7 8")  # no change
+        log = data("override", "log", environment={"WEIR_REDIS_URL": redis.url})["changes"]
+        assert [(change["change"], change["by"], change["action"], change["name"], change.get("value"), change.get("before"))
+                for change in log] == [(1, "alice", "set", "api:x", "deny", None), (2, "bob_b", "set", "api:y", "7 8", None),
+                                       (3, "carol", "rm", "api:x", None, "allow")], log
+        out = told(redis, "log")[0].splitlines()
+        assert re.fullmatch(r"\S+Z by alice: api:x: deny", out[0]) and re.fullmatch(
+            r"\S+Z by carol: api:x is removed; before: allow", out[2]), out
+        assert redis.call("HKEYS", "weir:notes:{weir:overrides}") == ["!changes", "api:y"]
+        for value, (environment, by) in enumerate((({"SUDO_USER": "dora"}, "dora"), ({"SUDO_USER": ""}, pwd.getpwuid(os.getuid()).pw_name)), 1):
+            weir("override", "set", "api:z", str(value), environment={"WEIR_REDIS_URL": redis.url, **environment})
+            assert data("override", "log", environment={"WEIR_REDIS_URL": redis.url})["changes"][-1]["by"] == by
+        # The last thousand changes are kept, and the notes are no entries of nodes.
+        redis.call("EVAL", "for i = 100, 1200 do redis.call('ZADD', KEYS[1], i, i .. '\t1\ta\tset\tapi:x\t1\t') end", 1,
+                   "weir:changes:{weir:overrides}")
+        told(redis, "set", "api:z", "99")
+        assert redis.call("ZCARD", "weir:changes:{weir:overrides}") == ["1000"]
+        assert set(redis.hash()) == {"api:y", "api:z"}
+        redis.call("SET", "weir:changes:{weir:overrides}", "text")
+        assert "WRONGTYPE" in told(redis, "set", "api:z", "100", code=3)[1] and redis.hash()["api:z"] == "99"
+
+
+def test_an_override_may_end_by_itself():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        out, _ = override(redis, "set", "--policies", path, "--until", "2499-12-01T00:00Z", "api:x", "200/50 10000")
+        assert out == "api:x has 200 a second with bursts of 50, and 10,000 an hour until 2499-12-01T00:00Z\n", out
+        assert redis.hash() == {"api:x": "200/50 10000 until 2499-12-01T00:00Z"}
+        assert override(redis, "set", "api:x", "deny until 2499-12-01")[0].startswith("api:x: deny until 2499-12-01; before: 200/50")
+        for until, seconds in (("90s", 90), ("5m", 300), ("2h", 7200), ("7d", 604800), ("1w", 604800)):
+            override(redis, "set", "--until", until, "api:y", "deny")
+            end = calendar.timegm(time.strptime(redis.hash()["api:y"], "deny until %Y-%m-%dT%H:%M:%SZ"))
+            assert abs(end - time.time() - seconds) < 60, (until, redis.hash())
+        for until, says in (("2001-01-01", "which is over"), ("tomorrow", "give a time in UTC"), ("0h", "give a time"), ("", "give a time"),
+                            ("2h2", "give a time"), ("-2h", "give a time"), ("2026-02-30", "give a time")):
+            out, fault = override(redis, "set", "--until", until, "api:z", "deny", code=2)
+            assert out == "" and says in fault, (until, fault)
+        assert "has an end already" in override(redis, "set", "--until=2h", "api:z", "deny until 2499-12-01", code=2)[1]
+        assert "--until is of set alone" in override(redis, "list", "--until=2h", code=2)[1]
+        assert "is no end of an override" in override(redis, "set", "api:z", "deny until later", code=1)[1]
+        redis.call("HSET", "weir:overrides", "api:x", "deny until 2001-01-01")
+        assert "  api:x: deny until 2001-01-01, which is over\n" in override(redis, "list")[0]
+        assert override_data(redis, "list")["overrides"][0] == {"name": "api:x", "value": "deny until 2001-01-01", "ended": True}
 
 
 def test_what_nodes_leave_out_is_not_written():
@@ -187,7 +260,7 @@ def test_the_prefix_and_the_database_are_the_operators_choice():
 
 def test_wrong_words_are_refused():
     with Redis() as redis:
-        for words, says in (((), "give list, set or rm"), (("lst",), 'did you mean "list"?'), (("zzzzzz",), "give list, set or rm"),
+        for words, says in (((), "give list, set, rm or log"), (("lst",), 'did you mean "list"?'), (("zzzzzz",), "give list, set, rm or log"),
                             (("list", "api"), "list takes no operands"), (("set", "api:x"), "set takes a NAME and a VALUE"),
                             (("set", "api:x", "1", "2"), "set takes a NAME and a VALUE"), (("rm",), "rm takes a NAME"),
                             (("list", "--redis", "http://h"), "the scheme is not known"),

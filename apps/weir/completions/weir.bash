@@ -7,7 +7,7 @@ _weir_options() {
     check) echo "--color= --help --json --quiet" ;;
     doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
-    override) echo "--color= --help --json --policies= --prefix= --redis=" ;;
+    override) echo "--by= --color= --help --json --policies= --prefix= --redis= --until=" ;;
     reset) echo "--color= --dry-run --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis=" ;;
     esac
 }
@@ -38,12 +38,12 @@ _weir() {
         COMPREPLY=($(compgen -W "bytes addresses addresses/64 addresses/56 addresses/48" -- "$word"))
         return
         ;;
-    */--prefix | */--redis | */--cost | */--status) return ;;
+    */--prefix | */--redis | */--cost | */--status | */--by | */--until) return ;;
     override/override)
         case $word in
         -*) ;;
         *)
-            COMPREPLY=($(compgen -W "list rm set" -- "$word"))
+            COMPREPLY=($(compgen -W "list log rm set" -- "$word"))
             return
             ;;
         esac

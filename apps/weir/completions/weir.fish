@@ -32,7 +32,9 @@ complete -c weir -n '__fish_seen_subcommand_from explain' -l prefix -x -d 'Of ev
 complete -c weir -n '__fish_seen_subcommand_from explain' -l redis -x -d 'Where Redis is'
 complete -c weir -n '__fish_seen_subcommand_from explain' -l status -x -d 'Nodes with metrics'
 
-complete -c weir -n '__fish_seen_subcommand_from override; and not __fish_seen_subcommand_from list rm set' -a 'list rm set'
+complete -c weir -n '__fish_seen_subcommand_from override; and not __fish_seen_subcommand_from list log rm set' -a 'list log rm set'
+complete -c weir -n '__fish_seen_subcommand_from override' -l by -x -d 'Who changes'
+complete -c weir -n '__fish_seen_subcommand_from override' -l until -x -d 'When it ends'
 complete -c weir -n '__fish_seen_subcommand_from override' -l policies -r -F -d 'The policy file of the nodes'
 complete -c weir -n '__fish_seen_subcommand_from override' -l prefix -x -d 'Of every key in Redis'
 complete -c weir -n '__fish_seen_subcommand_from override' -l redis -x -d 'Where Redis is'

@@ -177,7 +177,7 @@ static int read_redis(struct explanation *e, struct redis_link *link, struct out
         override_hash_free(&entries);
         return fail_unasked(out, &error);
     }
-    const int found = fleet_key_find_override(&e->key, &entries);
+    const int found = fleet_key_find_override(&e->key, &entries, e->nodes.fleet_us * 1000);
     override_hash_free(&entries);
     if (found != 0) {
         (void) error_set(&error, -ENOMEM, "out of memory");

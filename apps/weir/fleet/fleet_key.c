@@ -255,9 +255,15 @@ static unsigned rank(const struct fleet_key *key, const struct entry_name *name)
     return 0;
 }
 
+/* What has been found so far. */
+struct found {
+    uint64_t now_ns; /* fleet time */
+    unsigned best;   /* the rank of the override in force; 0: none */
+};
+
 /* Puts an override in force if it is the key's, well-formed, and before the one that is. 0 or -ENOMEM. */
 static int consider(struct fleet_key *key, const char *typed, const char *text, enum override_source source,
-                    unsigned *best)
+                    struct found *found)
 {
     struct entry_name name;
     struct entry_value value;
@@ -265,8 +271,11 @@ static int consider(struct fleet_key *key, const char *typed, const char *text, 
         return 0;
     }
     const unsigned its_rank = rank(key, &name);
-    if (its_rank <= *best || entry_value_compile(key->policy, text, &value, NULL) != 0) {
+    if (its_rank <= found->best || entry_value_compile(key->policy, text, &value, NULL) != 0) {
         return 0;
+    }
+    if (value.until_ns != 0 && value.until_ns <= found->now_ns) {
+        return 0; /* it has ended */
     }
     free(key->override_name);
     free(key->override_value);
@@ -275,7 +284,7 @@ static int consider(struct fleet_key *key, const char *typed, const char *text, 
     if (key->override_name == NULL || key->override_value == NULL) {
         return -ENOMEM;
     }
-    *best = its_rank;
+    found->best = its_rank;
     key->source = source;
     policy_override(&key->in_force, key->policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
                     &key->weir->names, key->weir->limiter.tick_ns);
@@ -283,19 +292,19 @@ static int consider(struct fleet_key *key, const char *typed, const char *text, 
     return 0;
 }
 
-int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries)
+int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries, uint64_t now_ns)
 {
     const struct override_list *of_file = &key->weir->overrides[OVERRIDES_FILE];
-    unsigned best = 0;
+    struct found found = {.now_ns = now_ns};
     int result = 0;
     for (size_t i = 0; i < entries->count && i < OVERRIDES_MAX && result == 0; i++) {
         const struct hash_entry *entry = &entries->all[i];
         if (strlen(entry->name) + strlen(entry->value) <= OVERRIDE_SIZE_MAX) {
-            result = consider(key, entry->name, entry->value, OVERRIDE_IN_REDIS, &best);
+            result = consider(key, entry->name, entry->value, OVERRIDE_IN_REDIS, &found);
         }
     }
     for (size_t i = 0; i < of_file->count && result == 0; i++) {
-        result = consider(key, of_file->texts[i].field, of_file->texts[i].value, OVERRIDE_IN_FILE, &best);
+        result = consider(key, of_file->texts[i].field, of_file->texts[i].value, OVERRIDE_IN_FILE, &found);
     }
     return result;
 }

@@ -52,8 +52,8 @@ struct fleet_key {
 enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error);
 void fleet_key_close(struct fleet_key *key);
 
-/* Finds the override in force, among those of Redis and those of the file. 0 or -ENOMEM. */
-int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries);
+/* Finds the override in force at that fleet time, among those of Redis and those of the file. 0 or -ENOMEM. */
+int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries, uint64_t now_ns);
 
 /* A limit as the program's interface has it. Its name belongs to `limit`. */
 weir_limit fleet_key_limit(const struct policy_limit *limit);
