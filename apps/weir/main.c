@@ -12,8 +12,8 @@
 #include "command.h"
 #include "policy/words.h"
 
-static const struct command *const commands[] = {&check_command, &doctor_command, &explain_command, &override_command,
-                                                 &reset_command};
+static const struct command *const commands[] = {&check_command,    &doctor_command, &explain_command,
+                                                 &override_command, &reset_command,  &simulate_command};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* The most bytes of a misspelt subcommand that the sentence quotes, with the terminator. */
@@ -95,7 +95,8 @@ static void print_overview(FILE *file)
                  "  1  what was asked about is not good\n"
                  "  2  the command line is wrong\n"
                  "  3  there is no answer: a file cannot be read, or Redis cannot be reached\n"
-                 "  4  the output cannot be written\n",
+                 "  4  the output cannot be written\n"
+                 "  130  interrupted while it read (simulate)\n",
                  file);
 }
 

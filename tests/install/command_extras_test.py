@@ -6,7 +6,7 @@ The weir command's manual pages and completions: command_extras_test.py WEIR_PRO
 The help of each subcommand is the measure: pages and completions have its options and exit codes, and no others.
 
 Guards: apps/weir/man/weir.1, apps/weir/man/weir-check.1, apps/weir/man/weir-doctor.1, apps/weir/man/weir-explain.1,
-apps/weir/man/weir-override.1, apps/weir/man/weir-reset.1,
+apps/weir/man/weir-override.1, apps/weir/man/weir-reset.1, apps/weir/man/weir-simulate.1,
 apps/weir/completions/weir.bash, apps/weir/completions/_weir, apps/weir/completions/weir.fish
 """
 import os
@@ -203,8 +203,12 @@ def zsh():
             for subcommand in subcommands():
                 cases[f"weir {subcommand[:-1]}"] = f"weir {subcommand}"
                 cases[f"weir help {subcommand[:-1]}"] = f"weir help {subcommand}"
-                for option, value in options(subcommand).items():
-                    cases[f"weir {subcommand} --{option[:-1]}"] = f"weir {subcommand} --{option}{'=' if value else ''}"
+                all_options = options(subcommand)
+                for option, value in all_options.items():
+                    # Of two options of one beginning the whole name is typed.
+                    begins = sum(other.startswith(option[:-1]) for other in all_options)
+                    typed = option[:-1] if begins == 1 else option
+                    cases[f"weir {subcommand} --{typed}"] = f"weir {subcommand} --{option}{'=' if value else ''}"
             for typed, wanted in cases.items():
                 found = shell.complete(typed)
                 if found != wanted:

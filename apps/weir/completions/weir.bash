@@ -9,6 +9,10 @@ _weir_options() {
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
     override) echo "--by= --color= --help --json --policies= --prefix= --redis= --until=" ;;
     reset) echo "--color= --dry-run --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis=" ;;
+    simulate)
+        echo "--against= --color= --cost= --decisions= --fields= --format= --help --json --key= --max-keys= --nodes= --plot= \
+            --policies= --policy= --through= --top="
+        ;;
     esac
 }
 
@@ -16,7 +20,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check doctor explain override reset help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset simulate help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -27,7 +31,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check doctor explain override reset" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset simulate" -- "$word"))
         return
         ;;
     */--color)
@@ -39,6 +43,20 @@ _weir() {
         return
         ;;
     */--prefix | */--redis | */--cost | */--status | */--by | */--until) return ;;
+    simulate/--cost)
+        COMPREPLY=($(compgen -W "1 bytes" -- "$word"))
+        return
+        ;;
+    simulate/--format | simulate/-f)
+        COMPREPLY=($(compgen -W "auto common combined json haproxy csv pcap" -- "$word"))
+        return
+        ;;
+    simulate/--key | simulate/-k)
+        COMPREPLY=($(compgen -W "address address/64 user path path:2 header:user-agent header:referer field:" -- "$word"))
+        return
+        ;;
+    simulate/--fields | simulate/--max-keys | simulate/--nodes | simulate/-n | simulate/--policy | simulate/--through | \
+        simulate/--top) return ;;
     override/override)
         case $word in
         -*) ;;
@@ -59,7 +77,7 @@ _weir() {
     *)
         # Operands of the others are no files.
         case $subcommand/$before in
-        check/* | */--policies | */--fleet-secret-file) ;;
+        check/* | simulate/* | */--policies | */--fleet-secret-file) ;;
         *) return 0 ;;
         esac
         compopt -o filenames 2>/dev/null

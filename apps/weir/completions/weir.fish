@@ -7,15 +7,16 @@ complete -c weir -n __fish_use_subcommand -a doctor -d 'Whether Redis is fit for
 complete -c weir -n __fish_use_subcommand -a explain -d 'Where a key stands in the fleet, and why it is denied'
 complete -c weir -n __fish_use_subcommand -a override -d 'List and change the limits of single keys, in Redis'
 complete -c weir -n __fish_use_subcommand -a reset -d 'Make a key as if never used, on all nodes'
+complete -c weir -n __fish_use_subcommand -a simulate -d 'What a policy would have done to the requests of a log'
 complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
 complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
 complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
-complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override reset'
+complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override reset simulate'
 
 # Every subcommand
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -s h -l help -d 'A short help'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -l json -d 'One line of JSON'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset' -l color -x -a 'auto always never' -d Colours
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
@@ -45,3 +46,17 @@ complete -c weir -n '__fish_seen_subcommand_from reset' -l keys -x -a 'bytes add
 complete -c weir -n '__fish_seen_subcommand_from reset' -l policies -r -F -d 'The policy file of the nodes'
 complete -c weir -n '__fish_seen_subcommand_from reset' -l prefix -x -d 'Of every key in Redis'
 complete -c weir -n '__fish_seen_subcommand_from reset' -l redis -x -d 'Where Redis is'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -F
+complete -c weir -n '__fish_seen_subcommand_from simulate' -s a -l against -r -F -d 'The present policies'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l cost -x -a '1 bytes' -d 'The units of a request'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l decisions -r -F -d 'Every decision'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l fields -x -d 'Names in JSON'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -s f -l format -x -a 'auto common combined json haproxy csv pcap' -d 'Of the traces'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -s k -l key -x -a 'address address/64 user path path:2 header:user-agent header:referer field:' -d 'What is limited'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l max-keys -x -d 'Keys that are counted exactly'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -s n -l nodes -x -d 'Of a fleet'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l plot -r -F -d 'Draw it'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -s p -l policies -r -F -d 'The policies to try'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l policy -x -d 'Which of them'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l through -x -d 'What a limit lets through'
+complete -c weir -n '__fish_seen_subcommand_from simulate' -l top -x -d 'Keys that are listed'

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HTTP log of HAProxy, with what syslog writes before it or without:
+ *
+ *     Nov 25 10:00:00 lb haproxy[14]: 198.51.100.7:40000 [25/Nov/2026:10:00:00.655] web app/s1 10/0/30/69/109 200 2750
+ *         - - ---- 1/1/1/1/0 0/0 {curl/8} {} "GET /x HTTP/1.1"
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats.h"
+
+/* The fields behind the time, counted from 0. */
+enum { SIZE_AT = 4 };
+
+/* The bracket before the time. */
+static const char *find_time(struct line_reader *reader, const char *line, const char *end, struct record *out)
+{
+    const char *at = line;
+    while ((at = memchr(at, '[', (size_t) (end - at))) != NULL) {
+        const char *close = memchr(at, ']', (size_t) (end - at));
+        if (close == NULL) {
+            return NULL;
+        }
+        if (at - line >= 2 && at[-1] == ' ' &&
+            time_read_haproxy(&reader->cache, at + 1, (size_t) (close - at - 1), &out->time_ms)) {
+            return at;
+        }
+        at++;
+    }
+    return NULL;
+}
+
+/* "198.51.100.7:40000" before the time, without the port. */
+static bool client_of(const char *line, const char *time, struct span *out)
+{
+    const char *first = time - 1;
+    while (first > line && first[-1] != ' ') {
+        first--;
+    }
+    const char *colon = memrchr(first, ':', (size_t) (time - 1 - first));
+    if (colon == NULL || colon == first) {
+        return false;
+    }
+    *out = (struct span){first, (size_t) (colon - first)};
+    return true;
+}
+
+/* The `number`th field behind the time. */
+static struct span field_of(const char *at, const char *end, int number)
+{
+    for (int i = 0; i < number && at != NULL; i++) {
+        at = memchr(at, ' ', (size_t) (end - at));
+        at = at != NULL ? at + 1 : NULL;
+    }
+    const char *stop = at != NULL ? memchr(at, ' ', (size_t) (end - at)) : NULL;
+    return stop != NULL ? (struct span){at, (size_t) (stop - at)} : (struct span){NULL, 0};
+}
+
+/* The `number`th header field of a request that the configuration captures, counted from 1: in the first braces. */
+static bool captured(const char *at, const char *end, long number, struct span *out)
+{
+    const char *first = memchr(at, '{', (size_t) (end - at));
+    const char *close = first != NULL ? memchr(first, '}', (size_t) (end - first)) : NULL;
+    if (close == NULL) {
+        return false;
+    }
+    for (first++; number > 1; number--) {
+        first = memchr(first, '|', (size_t) (close - first));
+        if (first == NULL) {
+            return false;
+        }
+        first++;
+    }
+    const char *stop = memchr(first, '|', (size_t) (close - first));
+    *out = (struct span){first, (size_t) ((stop != NULL ? stop : close) - first)};
+    return true;
+}
+
+static bool take_key(struct line_reader *reader, struct span client, const char *behind, const char *end,
+                     struct record *out)
+{
+    const struct selection *s = reader->selection;
+    const char *request = memchr(behind, '"', (size_t) (end - behind));
+    const char *quote = request != NULL ? fields_quote_end(request + 1, end) : NULL;
+    struct span header;
+    if (quote == NULL) {
+        return false;
+    }
+    switch (s->key) {
+    case KEY_ADDRESS:
+        fields_address(out, client, s->prefix, reader->scratch);
+        return true;
+    case KEY_PATH:
+        return fields_path(out, fields_target((struct span){request + 1, (size_t) (quote - request - 1)}), s->depth);
+    case KEY_HEADER:
+        if (!captured(behind, request, strtol(s->key_name, NULL, 10), &header)) {
+            return false;
+        }
+        fields_text(out, header);
+        return true;
+    default:
+        return false;
+    }
+}
+
+enum line haproxy_read(struct line_reader *reader, const char *line, const char *end, struct record *out)
+{
+    struct span client;
+    if (line == end) {
+        return LINE_EMPTY;
+    }
+    const char *time = find_time(reader, line, end, out);
+    if (time == NULL || !client_of(line, time, &client)) {
+        return LINE_MALFORMED;
+    }
+    const char *behind = memchr(time, ']', (size_t) (end - time));
+    if (end - behind < 3 || behind[1] != ' ') {
+        return LINE_MALFORMED;
+    }
+    behind += 2;
+    out->whole = false;
+    out->cost = 1;
+    if (reader->selection->bytes) {
+        struct span size = field_of(behind, end, SIZE_AT);
+        if (size.length != 0 && *size.text == '+') { /* option logasap: more followed */
+            size = (struct span){size.text + 1, size.length - 1};
+        }
+        if (!fields_number(size, &out->cost)) {
+            return LINE_MALFORMED;
+        }
+    }
+    return take_key(reader, client, behind, end, out) ? LINE_RECORD : LINE_MALFORMED;
+}

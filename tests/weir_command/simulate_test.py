@@ -1,0 +1,348 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+weir simulate: what it says, what is wrong with traces and options, and how it ends. simulate_test.py WEIR_PROGRAM
+[TEST...]. Prints TAP. WEIR_TEST_LACKS has the packages that the program was built without.
+
+Guards: apps/weir/simulate/simulate.c, apps/weir/simulate/choices.c, apps/weir/simulate/report_text.c,
+apps/weir/simulate/report_data.c, apps/weir/simulate/findings.c, apps/weir/simulate/candidates.c,
+apps/weir/simulate/clients.c, apps/weir/simulate/timeline.c, apps/weir/simulate/progress.c, apps/weir/simulate/plot.c,
+apps/weir/simulate/key_text.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c, apps/weir/trace/decoder.c,
+apps/weir/trace/fields.c, apps/weir/trace/text_time.c
+"""
+import array
+import fcntl
+import gzip
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import termios
+import time
+
+from command_support import data, file, need, on_terminal, PLACE, PLAIN, run, Skipped, weir, WEIR, WRAPPER
+from traces import combined, common, csv, haproxy, nginx_json, pcap, Request, START_S
+
+LACKS = os.environ.get("WEIR_TEST_LACKS", "").split()
+POLICIES = "policies:\n  - {name: api, limits: [{algorithm: fixed_window, limit: 2, period: 10s}]}\n"
+
+
+def write(name, lines):
+    return file(name, "".join(line + "\n" for line in lines))
+
+
+def some(count=100, step_ms=1000):
+    return [Request(START_S * 1000 + i * step_ms, f"198.51.100.{i % 4}", cost=i % 7 + 1) for i in range(count)]
+
+
+def simulate(*words, policies=POLICIES, **options):
+    return data("simulate", "-p", file("policies.yaml", policies), *words, **options)
+
+
+def test_the_tables_say_who_when_and_how_much():
+    requests = [Request(START_S * 1000 + second * 1000, address) for second in range(60)
+                for address in (["198.51.100.1"] * (1 if second % 10 else 4) + ["198.51.100.2"] * (second % 20 == 0))]
+    path = write("access.log", [combined(r) for r in requests[:5]] + ["junk \x1b[31m"] + [combined(r) for r in requests[5:]])
+    out, fault = weir("simulate", "--policies", file("policies.yaml", POLICIES), path)
+    assert fault == "" and "\x1b" not in out
+    for line in (f"{path}: 82 lines, combined, 1 malformed", r"  line 6 is malformed: junk \x1b[31m",
+                 "81 requests of 2 keys, from 2025-11-25 10:00:00 to 2025-11-25 10:00:59 UTC",
+                 f"policy api of {PLACE}/policies.yaml: 2 every 10 seconds (counted anew every 10 seconds)",
+                 "  admitted           15   18.52%", "  denied             66   81.48%, of 1 key (50.00%)",
+                 "By time, in steps of 5 seconds (UTC)", "Keys that were denied most"):
+        assert line in out.splitlines(), (line, out)
+    assert re.search(r"^2025-11-25 10:00:05 +5 +5 +100.00%  ##+$", out, re.M), out
+    assert re.search(r"^198.51.100.1 +78 +66 +84.62% +[\d.]+ s$", out, re.M), out
+    assert max(map(len, re.findall(r"^(?!policy|/).*$", out, re.M))) <= 80, out
+
+
+def test_json_has_the_findings_as_numbers():
+    told = simulate(write("access.log", map(combined, some())), "--top=2")
+    assert told["traces"][0]["format"] == "combined" and told["traces"][0]["requests"] == 100
+    assert (told["requests"], told["units"], told["keys"], told["keys_sampled"]) == (100, 100, 4, False)
+    assert (told["new"]["denied"], told["new"]["limited_keys"], told["new"]["nodes"]) == (100 - 10 * 4 * 2 + 0, 4, 1), told["new"]
+    assert (told["first_ms"], told["last_ms"]) == (START_S * 1000, START_S * 1000 + 99000)
+    assert sum(step["requests"] for step in told["steps"]) == 100 and sum(step["denied"] for step in told["steps"]) == 20
+    assert len(told["top"]) == 2 and told["top"][0]["denied"] == 5, told["top"]
+    assert {"first_ms", "last_ms", "longest_ms", "peak", "requests", "key"} <= told["top"][0].keys()
+    assert told["limits"][0]["for_keys"]["limit"] == 3 and told["limits"][0]["for_keys"]["keys_ppm"] == 1000000
+
+
+def test_every_format_and_compression_is_found_by_its_content():
+    requests = some()
+    files = {"combined": map(combined, requests), "json": map(nginx_json, requests), "haproxy": map(haproxy, requests),
+             "csv": map(csv, requests)}
+    plain = {name: simulate(write(name, lines)) for name, lines in files.items()}
+    plain["common"] = simulate(write("common", map(common, requests)))
+    for name, told in plain.items():
+        assert told["traces"][0]["format"] == name.replace("common", "combined") and told["requests"] == 100, told["traces"]
+        path = PLACE / name
+        if "zlib" not in LACKS:
+            (PLACE / "packed").write_bytes(gzip.compress(path.read_bytes()[:3000]) + gzip.compress(path.read_bytes()[3000:]))
+            assert simulate(PLACE / "packed")["new"] == told["new"], name
+        if "libzstd" not in LACKS and shutil.which("zstd"):
+            (PLACE / "packed").write_bytes(subprocess.run(["zstd", "-c", path], capture_output=True, check=True).stdout)
+            assert simulate(PLACE / "packed")["new"] == told["new"], name
+        assert simulate("-", stdin=path.read_text())["new"] == told["new"], name
+        assert simulate(f"--format={name}", path)["new"] == told["new"], name
+        file("crlf", path.read_text().replace("\n", "\r\n").rstrip("\r\n"))
+        assert simulate(PLACE / "crlf")["new"] == told["new"], name
+    if "libpcap" not in LACKS:
+        (PLACE / "capture").write_bytes(pcap(requests))
+        assert simulate(PLACE / "capture")["new"] == plain["json"]["new"]
+        (PLACE / "capture.gz").write_bytes(gzip.compress(pcap(requests)))
+        if "zlib" not in LACKS:
+            assert simulate(PLACE / "capture.gz")["traces"][0]["format"] == "pcap"
+
+
+def test_times_of_every_form_are_read():
+    at = START_S * 1000 + 123
+    for text, wanted in ((f"{START_S}", START_S * 1000), (f"{START_S}.123", at), (f"{START_S}123", at), (f"{START_S}123456", at),
+                         (f"{START_S}123456789", at), ("2025-11-25T10:00:00Z", START_S * 1000),
+                         ("2025-11-25 11:00:00.123456+01:00", at), ("2025-11-25T05:00:00.1234-0500", at),
+                         ("25/Nov/2025:10:00:00 +0000", START_S * 1000), ("2024-02-29T00:00:00", 1709164800000),
+                         ("1970-01-01T00:00:01", 1000)):
+        told = simulate("-f", "csv", "-", stdin=f"{text},key\n")
+        assert told["first_ms"] == wanted, (text, told["first_ms"], wanted)
+    for text in ("", "x", "2025-13-25T10:00:00", "2025-11-25T25:00:00", "2025-11-25T10:00", "12a", "1.", "99999999999999999999",
+                 "2025-11-25T10:00:00+1", "32/Nov/2025:10:00:00 +0000"):
+        told = simulate("-f", "csv", "-", stdin=f"{START_S},key\n{text},key\n")
+        assert told["traces"][0]["malformed"] == 1, text
+
+
+def test_names_of_json_can_be_chosen():
+    lines = [json.dumps({"ts": START_S + i, "who": {"a": "]"}, "ip": "198.51.100.9", "tenant": "a\\\"é", "n": 7}) for i in range(9)]
+    path = write("named.json", lines)
+    assert simulate(path)["top"][0]["key"] == "198.51.100.9"
+    told = simulate("--fields=time=ts,address=ip,bytes=n", "--cost=bytes", path)
+    assert told["units"] == 63
+    assert simulate("--key=field:tenant", path)["top"][0]["key"] == 'a\\%22%c3%a9'
+    assert "has no request" in weir("simulate", "-p", "policies.yaml", "--key=field:none", path, code=1)[1]
+
+
+def test_header_fields_are_keys():
+    requests = [r._replace(agent=f"agent/{i % 2}") for i, r in enumerate(some())]
+    told = simulate("--key=header:User-Agent", write("access.log", map(combined, requests)))
+    assert sorted(row["key"] for row in told["top"]) == ["agent/0", "agent/1"] and told["keys"] == 2
+    assert simulate("--key=header:referer", PLACE / "access.log")["top"][0]["key"] == "https://example.org/\\%22quoted\\%22"
+    told = simulate("--key=header:1", write("haproxy.log", map(haproxy, requests)))
+    assert sorted(row["key"] for row in told["top"]) == ["agent/0", "agent/1"]
+    assert simulate("--key=header:2", PLACE / "haproxy.log")["top"][0]["key"] == "second"
+
+
+def test_two_policies_are_compared():
+    old = file("old.yaml", POLICIES.replace("limit: 2", "limit: 1"))
+    path = write("access.log", map(combined, some()))
+    told = simulate("--against", old, path, "--decisions", "decisions.csv")
+    new, alone = simulate(path)["new"], simulate(path, policies=old.read_text())["new"]
+    assert told["new"] == new and told["old"]["denied"] == alone["denied"] == 60 and told["denied_both"] == 20
+    assert (told["keys_only_new"], told["keys_only_old"]) == (0, 0)
+    rows = [line.split(",") for line in (PLACE / "decisions.csv").read_text().splitlines()]
+    assert [sum(row[column] == "denied" for row in rows) for column in (3, 4)] == [20, 60] and len(rows[0]) == 5
+    out, _ = weir("simulate", "-p", file("policies.yaml", POLICIES), "-a", old, path)
+    assert re.search(r"^  by the old alone +40 +0$", out, re.M) and "old denied" in out, out
+    assert "has no policy" in weir("simulate", "-p", "policies.yaml", "-a", file("other.yaml", POLICIES.replace("api", "web")),
+                                   path, code=2)[1]
+
+
+def skewed(count, seed):
+    """Keys of very different rates."""
+    draw = random.Random(seed)
+    at, requests = START_S * 1000, []
+    for _ in range(count):
+        at += draw.choice((0, 5, 20, 100))
+        key = int(300 * draw.random() ** 4)
+        requests += [Request(at, f"10.0.{key // 250}.{key % 250}")] * draw.choice((1, 1, 1, 6))
+    return requests
+
+
+def test_a_suggested_limit_does_what_was_said():
+    """Each candidate that is told is tried as a policy of its own."""
+    path = write("skewed.json", map(nginx_json, skewed(4000, 7)))
+    for algorithm in ("fixed_window", "sliding_window", "token_bucket", "leaky_bucket"):
+        def policies(limit, burst, name=algorithm):
+            more = f", burst: {burst}" if name.endswith("bucket") else ""
+            return f"policies:\n  - {{name: api, limits: [{{algorithm: {name}, limit: {limit}, period: 10s{more}}}]}}\n"
+
+        told = simulate("--through=95", path, policies=policies(10, 12))
+        limit = told["limits"][0]
+        for candidate in limit["candidates"][:12:3] + [limit["for_keys"], limit["for_requests"]]:
+            tried = simulate(path, policies=policies(candidate["limit"], candidate.get("burst", 0)))
+            admitted = 1e6 * (tried["requests"] - tried["new"]["denied"]) / tried["requests"]
+            free = 1e6 * (tried["keys"] - tried["new"]["limited_keys"]) / tried["keys"]
+            assert abs(admitted - candidate["requests_ppm"]) <= 300, (algorithm, candidate, admitted)
+            assert abs(free - candidate["keys_ppm"]) <= 1e6 / tried["keys"] + 1, (algorithm, candidate, free)
+        below = [c for c in limit["candidates"] if c["limit"] < limit["for_keys"]["limit"]]
+        assert limit["for_keys"]["keys_ppm"] >= 950000 and all(c["keys_ppm"] < 950000 for c in below[-1:]), limit["for_keys"]
+        assert limit["for_requests"]["requests_ppm"] >= 950000
+        if algorithm.endswith("bucket"):
+            def limited(burst):
+                tried = simulate(path, policies=policies(10, burst))
+                return tried["new"]["limited_keys"] / tried["keys"]
+            assert limited(limit["burst_for_keys"]) <= 0.05 < limited(limit["burst_for_keys"] - 1), limit["burst_for_keys"]
+
+
+def test_more_keys_than_are_counted_are_sampled():
+    draw = random.Random(3)
+    requests = []
+    for i in range(30000):
+        key = draw.randrange(20000) if i % 3 else 20000 + i % 5
+        requests.append(Request(START_S * 1000 + i * 10, f"10.{key >> 16}.{key >> 8 & 255}.{key & 255}"))
+    path = write("many.log", map(combined, requests))
+    whole, part = simulate(path), simulate(path, "--max-keys=1000")
+    assert not whole["keys_sampled"] and part["keys_sampled"] and part["keys_known"] <= 1000
+    assert abs(part["keys"] - whole["keys"]) < 0.25 * whole["keys"], (part["keys"], whole["keys"])
+    # The busiest keys are found all the same.
+    heavy = {row["key"]: row for row in whole["top"][:5]}
+    found = {row["key"]: row for row in part["top"][:5]}
+    assert heavy.keys() == found.keys() and len(heavy) == 5, (heavy, found)
+    out, _ = weir("simulate", "-p", "policies.yaml", "--max-keys=1000", path)
+    assert "about" in out and "denials may be missing" in out, out
+
+
+def test_a_fleet_admits_about_what_one_node_does():
+    requests = [Request(START_S * 1000 + i * 20, f"198.51.100.{i // 7 % 3}") for i in range(6000)]
+    path = write("fleet.json", map(nginx_json, requests))
+    policies = "policies:\n  - {name: api, limits: [{algorithm: sliding_window, limit: 50, period: 10s}]}\n"
+    one, three = simulate(path, policies=policies), simulate(path, "--nodes=3", policies=policies)
+    admitted = [told["requests"] - told["new"]["denied"] for told in (one, three)]
+    assert three["new"]["nodes"] == 3 and 0.8 < admitted[1] / admitted[0] < 1.25, admitted
+    out, _ = weir("simulate", "-p", "policies.yaml", "-n", "3", path)
+    assert "on 3 nodes, which take requests in turn" in out
+    process = simulate(path, "--nodes=3", policies=policies.replace("name: api,", "name: api, scope: process,"))
+    assert process["new"]["denied"] < three["new"]["denied"] / 2
+
+
+def test_late_and_leaping_lines_are_counted():
+    requests = some(100)
+    requests.insert(90, requests[0])  # 89 seconds late
+    requests.insert(40, requests[30])  # 9 seconds out of order
+    requests.insert(50, Request((START_S + 400 * 86400) * 1000))
+    told = simulate(write("late.log", map(combined, requests)))
+    assert (told["late"], told["reordered"], told["leaps"], told["requests"]) == (1, 1, 1, 102), told
+
+
+def test_wrong_words_are_refused():
+    path = write("access.log", map(combined, some()))
+    file("policies.yaml", POLICIES)
+    file("two.yaml", POLICIES + POLICIES.split("\n")[1].replace("api", "web") + "\n")
+    for words, says in ((("--key=adress", path), "give address"), (("--key=address/63", path), "give address"),
+                        (("--key=path:0", path), "1 to 16"), (("--format=xml", path), "give auto"), (("--cost=2", path), "1 or bytes"),
+                        (("--nodes=0", path), "1 to 64"), (("--nodes=65", path), "1 to 64"), (("--max-keys=9", path), "1000 to"),
+                        (("--through=100", path), "99.9"), (("--through=9x", path), "99.9"), (("--plot=a.gif", path), ".svg or .png"),
+                        (("--fields=tim=x", path), "time=ts"), (("--fields=time", path), "time=ts"), (("--top=-1", path), "0 to"),
+                        ((), "there is no TRACE"), (("-", "-"), "there twice"), (("--policy=ap", path), 'did you mean "api"'),
+                        (("--policy=zzzzz", path), "give one of api")):
+        out, fault = weir("simulate", "-p", "policies.yaml", *words, code=2)
+        assert out == "" and says in fault, (words, fault)
+    assert "give --policies=FILE" in weir("simulate", path, code=2)[1]
+    assert "give --policy=NAME, one of api, web" in weir("simulate", "-p", "two.yaml", path, code=2)[1]
+    weir("simulate", "-p", "two.yaml", "--policy=web", path)
+
+
+def test_files_that_cannot_be_read_are_told():
+    path = write("access.log", map(combined, some()))
+    bad = file("bad.yaml", "policies: []\n")
+    file("policies.yaml", POLICIES)
+    for words, code, says in (((path, "nowhere.log"), 3, "nowhere.log: cannot be read: No such file"),
+                              ((PLACE,), 3, "is a directory"), (("/proc/self/mem",), 3, "cannot be read: "),
+                              ((file("empty.log", ""),), 1, "empty.log: is empty"),
+                              ((file("prose.log", "once upon\na time\n"),), 1, "no known format"),
+                              (("--format=json", path), 1, "has no request in format json; its first malformed line: 198."),
+                              (("--key=user", file("k.csv", "1,a\n")), 1, 'a csv trace has no key "user"'),
+                              (("--cost=bytes", PLACE / "k.csv"), 1, "has no sizes")):
+        out, fault = weir("simulate", "-p", "policies.yaml", *words, code=code)
+        assert out == "" and says in fault, (words, fault)
+    assert "there are no policies" in weir("simulate", "-p", bad, path, code=1)[1]
+    assert "cannot be read" in weir("simulate", "-p", "nowhere.yaml", path, code=3)[1]
+
+
+def test_a_cut_or_damaged_file_is_told_up_to_there():
+    need("zlib" not in LACKS, "there is no zlib")
+    lines = "".join(combined(r) + "\n" for r in some(5000))
+    packed = gzip.compress(lines.encode())
+    file("policies.yaml", POLICIES)
+    for name, content, says in (("cut.gz", packed[:len(packed) // 2], "is cut off"),
+                                ("damaged.gz", packed[:-8] + b"\0" * 8, "is damaged")):
+        (PLACE / name).write_bytes(content)
+        out, fault = weir("simulate", "-p", "policies.yaml", PLACE / name, code=3)
+        assert says in fault and re.search(r"^[\d,]{3,} requests of 4 keys", out, re.M), (fault, out[:200])
+
+
+def test_output_that_cannot_be_written_is_an_error_of_its_own():
+    path = write("access.log", map(combined, some()))
+    file("policies.yaml", POLICIES)
+    words = [*WEIR, "simulate", "-p", "policies.yaml", str(path)]
+    for more in ([], ["--json"]):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(words + more, stdout=full, stderr=subprocess.PIPE, text=True, cwd=PLACE, env=PLAIN, timeout=60)
+        assert done.returncode == 4 and "No space left" in done.stderr, done
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run(words + more, stdout=writer, stderr=subprocess.PIPE, text=True, cwd=PLACE, env=PLAIN, timeout=60)
+        os.close(writer)
+        assert done.returncode == 4 and "Broken pipe" in done.stderr, done
+    assert "/dev/full: No space left" in weir("simulate", "-p", "policies.yaml", "--decisions=/dev/full", path, code=4)[1]
+    assert "nowhere/d: No such file" in weir("simulate", "-p", "policies.yaml", "--decisions=nowhere/d", path, code=4)[1]
+    if "cairo" not in LACKS:
+        assert "nowhere/a.png: " in weir("simulate", "-p", "policies.yaml", "--plot=nowhere/a.png", path, code=4)[1]
+        assert "nowhere/a.svg: " in weir("simulate", "-p", "policies.yaml", "--plot=nowhere/a.svg", path, code=4)[1]
+
+
+def test_an_interrupt_tells_what_was_read_so_far():
+    if WRAPPER:
+        raise Skipped("the emulator reads ahead")
+    lines = "".join(combined(r) + "\n" for r in some(200)).encode()
+    file("policies.yaml", POLICIES)
+    for count in (5, 200):
+        child = subprocess.Popen([*WEIR, "simulate", "-p", "policies.yaml", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, cwd=PLACE, env=PLAIN)
+        child.stdin.write(b"".join(lines.splitlines(keepends=True)[:count]))
+        child.stdin.flush()
+        left, end = array.array("i", [1]), time.monotonic() + 60
+        while left[0] != 0 or b"S" not in open(f"/proc/{child.pid}/stat", "rb").read().split(b")")[-1].split()[0]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+            fcntl.ioctl(child.stdin, termios.FIONREAD, left)
+        child.send_signal(signal.SIGINT)
+        out, fault = child.communicate(timeout=60)
+        assert child.returncode == 130, (child.returncode, fault)
+        assert f"interrupted after {count} requests" in fault.decode() and f"{count} requests of" in out.decode(), (out, fault)
+
+
+def test_progress_is_for_terminals_and_files():
+    path = write("access.log", map(combined, some(20000, 50)))
+    file("policies.yaml", POLICIES)
+    seen = on_terminal("simulate", "-p", "policies.yaml", path, stdout=False)
+    assert re.search(r"\r\[#+\.*\] +\d+% of \d+\.\d MiB", seen) and seen.endswith("\r\x1b[K"), seen
+    assert on_terminal("simulate", "-p", "policies.yaml", "--json", path, stdout=False) == ""
+    assert weir("simulate", "-p", "policies.yaml", path)[1] == ""
+
+
+def test_plots_are_pictures():
+    need("cairo" not in LACKS, "there is no cairo")
+    path = write("access.log", map(combined, some()))
+    simulate(path, "--plot=a.svg", "--against", PLACE / "policies.yaml")
+    simulate(path, "--plot=a.png")
+    svg, png = (PLACE / "a.svg").read_bytes(), (PLACE / "a.png").read_bytes()
+    assert svg.startswith(b"<?xml") and b"</svg>" in svg and png.startswith(b"\x89PNG\r\n") and len(png) > 5000
+
+
+def test_packages_that_are_missing_are_named():
+    if not LACKS:
+        raise Skipped("nothing is missing from this build")
+    file("policies.yaml", POLICIES)
+    for package, name, content in (("zlib", "zlib1g-dev", gzip.compress(b"1,a\n")), ("libzstd", "libzstd-dev", b"\x28\xb5\x2f\xfd123"),
+                                   ("libpcap", "libpcap-dev", pcap(some(2)))):
+        if package in LACKS:
+            (PLACE / "packed").write_bytes(content)
+            assert name in weir("simulate", "-p", "policies.yaml", PLACE / "packed", code=1 if package == "libpcap" else 3)[1]
+    if "cairo" in LACKS:
+        assert "libcairo2-dev" in weir("simulate", "-p", "policies.yaml", "--plot=a.svg", file("k.csv", "1,a\n"), code=3)[1]
+
+
+if __name__ == "__main__":
+    run(globals())
