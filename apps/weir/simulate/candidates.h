@@ -20,9 +20,9 @@
 
 /* What is kept of a client for one limit. All zero: a client that has not come yet. */
 struct candidate_row {
-    uint64_t last;     /* bucket: milliseconds of the last request; window: its number + 1 */
-    uint32_t denied;   /* bit: the candidate has denied a request of the client */
-    float level, most; /* bucket: level at the policy's own rate, and the deepest one */
+    _Alignas(64) uint64_t last; /* bucket: milliseconds of the last request; window: its number + 1 */
+    uint32_t denied;            /* bit: the candidate has denied a request of the client */
+    float level, most;          /* bucket: level at the policy's own rate, and the deepest one */
     float counts[CANDIDATES];
     float previous[CANDIDATES]; /* sliding windows: of the window before */
 };

@@ -4,14 +4,26 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* A key outside of the sample may have every fourth place. */
 #define HEAVY_PART 4
 
-/* After a key was dropped at least every eighth place is free. */
-#define FREE_PART 8
-
 #define TAG_OF(hash) ((hash) &UINT64_C(0xffffffff00000000))
+
+/* Zeros, which begin a page, and are present when they are touched. NULL: out of memory. */
+static void *take(size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return memory != MAP_FAILED ? memory : NULL;
+}
+
+static void give_back(void *memory, size_t size)
+{
+    if (memory != NULL) {
+        (void) munmap(memory, size);
+    }
+}
 
 bool clients_open(struct clients *c, size_t max, size_t row_count)
 {
@@ -20,10 +32,9 @@ bool clients_open(struct clients *c, size_t max, size_t row_count)
         slots *= 2;
     }
     *c = (struct clients){.max = max, .row_count = row_count, .slot_mask = slots - 1, .threshold = UINT64_MAX};
-    /* calloc of so much is memory that becomes present when it is touched. */
-    c->all = calloc(max, sizeof(*c->all));
-    c->rows = calloc(max * row_count, sizeof(*c->rows));
-    c->slots = calloc(slots, sizeof(*c->slots));
+    c->all = take(max * sizeof(*c->all));
+    c->rows = take(max * row_count * sizeof(*c->rows));
+    c->slots = take(slots * sizeof(*c->slots));
     return c->all != NULL && c->rows != NULL && c->slots != NULL && hash_secret_fill(&c->secret) == 0;
 }
 
@@ -39,9 +50,9 @@ void clients_close(struct clients *c)
     for (size_t i = 0; c->all != NULL && i < c->count; i++) {
         forget_key(&c->all[i]);
     }
-    free(c->all);
-    free(c->rows);
-    free(c->slots);
+    give_back(c->all, c->max * sizeof(*c->all));
+    give_back(c->rows, c->max * c->row_count * sizeof(*c->rows));
+    give_back(c->slots, (c->slot_mask + 1) * sizeof(*c->slots));
     *c = (struct clients){NULL};
 }
 
@@ -50,9 +61,29 @@ uint64_t clients_hash(const struct clients *c, const char *key, size_t length)
     return hash_keyed(&c->secret, key, length);
 }
 
-void clients_prefetch(const struct clients *c, uint64_t hash)
+void clients_prefetch_slot(const struct clients *c, uint64_t hash)
 {
     __builtin_prefetch(&c->slots[hash & c->slot_mask]);
+}
+
+/* Bytes of a cache line. */
+#define LINE_SIZE 64
+
+/* Of a key that is not in its first slot the wrong client is asked for, which costs time alone. */
+void clients_prefetch_client(const struct clients *c, uint64_t hash)
+{
+    const uint64_t slot = c->slots[hash & c->slot_mask];
+    if (slot == 0) {
+        return;
+    }
+    const size_t number = (uint32_t) slot - 1;
+    const char *client = (const char *) &c->all[number];
+    const char *rows = (const char *) &c->rows[number * c->row_count];
+    __builtin_prefetch(client, 1);
+    /* What a bucket needs: the row without the window before. */
+    for (size_t at = 0; at < offsetof(struct candidate_row, previous); at += LINE_SIZE) {
+        __builtin_prefetch(rows + at, 1);
+    }
 }
 
 static bool is_key(const struct client *client, const struct client_key *key)
@@ -129,19 +160,31 @@ static void keep_clients(struct clients *c, uint64_t cutoff)
     c->count = kept;
 }
 
-/* Makes room. False: out of memory. */
+static size_t count_sampled(const struct clients *c)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < c->count; i++) {
+        count += clients_sampled(c, &c->all[i]);
+    }
+    return count;
+}
+
+/*
+ * Makes room: the sample has at most half of the places, and the others that stay HEAVY_PART of them. So at least a
+ * quarter is free, and the cost of this is that of many keys. False: out of memory.
+ */
 static bool cull(struct clients *c)
 {
-    while (c->count > c->max - c->max / FREE_PART) {
-        uint64_t cutoff;
+    uint64_t cutoff;
+    while (count_sampled(c) > c->max / 2) {
         c->threshold /= 2;
         c->halvings++;
-        if (!heavy_cutoff(c, &cutoff)) {
-            return false;
-        }
-        c->lost += cutoff;
-        keep_clients(c, cutoff);
     }
+    if (!heavy_cutoff(c, &cutoff)) {
+        return false;
+    }
+    c->lost += cutoff;
+    keep_clients(c, cutoff);
     return true;
 }
 

@@ -12,6 +12,7 @@
 #ifndef WEIR_SIMULATE_CLIENTS_H
 #define WEIR_SIMULATE_CLIENTS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,20 +22,23 @@
 
 #define KEY_INSIDE 24
 
+/* The first cache line is what a request needs that is not denied. */
 struct client {
-    uint64_t hash;
+    _Alignas(64) uint64_t hash;
     uint64_t requests;
-    uint32_t second, in_second, peak; /* the present second, its requests, and the most of any second */
-    uint16_t length;
-    bool address, stretched; /* every request since stretch_ms was denied */
-    uint64_t denied, denied_old;
-    uint64_t first_ms, last_ms;      /* of the denials */
-    uint64_t stretch_ms, longest_ms; /* when the present stretch began; the longest from first to last denial */
     union {
         char text[KEY_INSIDE];
         char *more; /* of a longer key, on the heap */
     } key;
+    uint32_t second, in_second, peak; /* the present second, its requests, and the most of any second */
+    uint16_t length;
+    bool address, stretched; /* every request since stretch_ms was denied */
+    uint64_t denied_old;
+    uint64_t denied;
+    uint64_t first_ms, last_ms;      /* of the denials */
+    uint64_t stretch_ms, longest_ms; /* when the present stretch began; the longest from first to last denial */
 };
+static_assert(offsetof(struct client, denied_old) < 64, "what a request needs is in one cache line");
 
 struct clients {
     struct client *all;
@@ -54,8 +58,9 @@ bool clients_open(struct clients *c, size_t max, size_t row_count);
 void clients_close(struct clients *c);
 
 uint64_t clients_hash(const struct clients *c, const char *key, size_t length);
-/* Asks for the memory that clients_get will look at. */
-void clients_prefetch(const struct clients *c, uint64_t hash);
+/* Ask for the memory that clients_get will look at: first for the slot, and some time later for the client in it. */
+void clients_prefetch_slot(const struct clients *c, uint64_t hash);
+void clients_prefetch_client(const struct clients *c, uint64_t hash);
 
 /* A key as the table wants it. */
 struct client_key {

@@ -246,7 +246,10 @@ void replay_take(void *arg, const struct request *requests, size_t count)
     }
     for (size_t i = 0; i < count; i++) {
         hashes[i] = clients_hash(&r->clients, requests[i].key, requests[i].length);
-        clients_prefetch(&r->clients, hashes[i]);
+        clients_prefetch_slot(&r->clients, hashes[i]);
+    }
+    for (size_t i = 0; i < count; i++) {
+        clients_prefetch_client(&r->clients, hashes[i]);
     }
     for (size_t i = 0; i < count; i++) {
         play(r, &requests[i], hashes[i], i);

@@ -288,8 +288,12 @@ static void put_top(struct output *out, const struct report *report, int width)
         if (compares) {
             put_count(out, c->denied_old, COUNT_WIDTH);
         }
-        output_text(out, times > 0 ? "  %19s" : "", c->denied != 0 ? report_time(time, c->first_ms) : "-");
-        output_text(out, times > 1 ? "  %19s" : "", c->denied != 0 ? report_time(time, c->last_ms) : "-");
+        if (times > 0) {
+            output_text(out, "  %19s", c->denied != 0 ? report_time(time, c->first_ms) : "-");
+        }
+        if (times > 1) {
+            output_text(out, "  %19s", c->denied != 0 ? report_time(time, c->last_ms) : "-");
+        }
         put_duration(out, c->longest_ms);
         output_text(out, "\n");
     }

@@ -2,6 +2,7 @@
 /* See text_time.h. */
 #include "text_time.h"
 
+#include <assert.h>
 #include <string.h>
 
 #define SECONDS_A_DAY 86400
@@ -99,10 +100,25 @@ static bool finish(int64_t seconds, int64_t zone, int64_t ms, uint64_t *out_ms)
     return true;
 }
 
+/* Of CLF_TIME_SIZE bytes; a call of memcmp for each line would be felt. */
+static bool is_same(const char *one, const char *other)
+{
+    uint64_t words[2][4];
+    static_assert(CLF_TIME_SIZE > 3 * sizeof(words[0][0]) && CLF_TIME_SIZE <= sizeof(words[0]),
+                  "the last word overlaps");
+    for (int i = 0; i < 4; i++) {
+        const size_t at = i < 3 ? (size_t) i * sizeof(words[0][0]) : CLF_TIME_SIZE - sizeof(words[0][0]);
+        memcpy(&words[0][i], one + at, sizeof(words[0][i]));
+        memcpy(&words[1][i], other + at, sizeof(words[1][i]));
+    }
+    return ((words[0][0] ^ words[1][0]) | (words[0][1] ^ words[1][1]) | (words[0][2] ^ words[1][2]) |
+            (words[0][3] ^ words[1][3])) == 0;
+}
+
 bool time_read_clf(struct time_cache *cache, const char *text, uint64_t *out_ms)
 {
     int64_t zone;
-    if (memcmp(cache->text, text, CLF_TIME_SIZE) != 0) {
+    if (!is_same(cache->text, text)) {
         if (text[CLF_ZONE - 1] != ' ' || !read_zone(text + CLF_ZONE, 5, &zone) ||
             !finish(read_clf_date(text), zone, 0, &cache->time_ms)) {
             cache->text[0] = '\0';
