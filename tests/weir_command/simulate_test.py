@@ -27,6 +27,8 @@ from command_support import data, file, need, on_terminal, PLACE, PLAIN, run, Sk
 from traces import combined, common, csv, haproxy, nginx_json, pcap, Request, START_S
 
 LACKS = os.environ.get("WEIR_TEST_LACKS", "").split()
+# Fonts that fontconfig keeps until the program ends are no leak of the program.
+PLAIN["LSAN_OPTIONS"] = f"suppressions={file('suppressions', 'leak:libfontconfig')}:print_suppressions=0"
 POLICIES = "policies:\n  - {name: api, limits: [{algorithm: fixed_window, limit: 2, period: 10s}]}\n"
 
 

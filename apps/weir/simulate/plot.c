@@ -121,6 +121,7 @@ static void put_curve(cairo_t *cr, const struct timeline *t, double most, enum c
 {
     const double width = CHART_WIDTH / (double) t->count;
     use(cr, colour);
+    cairo_new_path(cr); /* text leaves a point behind */
     for (size_t i = 0; i < t->count; i++) {
         const double y = TIME_TOP + CHART_HEIGHT * (1 - value_of(t, i, curve) / most);
         cairo_line_to(cr, CHART_LEFT + width * (double) i, y);

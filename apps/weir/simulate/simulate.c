@@ -153,6 +153,7 @@ static int tell_findings(struct output *out, struct report *report)
     if (r->choices->plot != NULL) {
         code = plot_write(out, report, r->choices->plot);
     }
+    report->findings = NULL;
     findings_free(&findings);
     return code;
 }
