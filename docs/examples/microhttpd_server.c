@@ -5,8 +5,8 @@
  *
  *   microhttpd_server [PORT [REDIS_URL]]    port 0: any that is free; with redis://127.0.0.1 the limit is the fleet's
  *
- * /metrics is for Prometheus. A server that is open to the world has that on another address. SIGINT and SIGTERM end
- * it.
+ * /metrics is for Prometheus, and /status a page for people. A server that is open to the world has both on another
+ * address. SIGINT and SIGTERM end it.
  */
 #include <arpa/inet.h>
 #include <microhttpd.h>
@@ -56,15 +56,33 @@ static void add_fields(struct MHD_Response *response, const weir_verdict *verdic
     }
 }
 
-static struct MHD_Response *metrics(void)
+/* What weir writes into a buffer, as a response. */
+static struct MHD_Response *text_of(int (*write)(const weir *, char *, size_t))
 {
-    const size_t size = (size_t) weir_write_metrics(w, NULL, 0) + 1024; /* numbers grow meanwhile */
+    const size_t size = (size_t) write(w, NULL, 0) + 1024; /* numbers grow meanwhile */
     char *text = (char *) malloc(size);
     if (text == NULL) {
         return NULL;
     }
-    (void) weir_write_metrics(w, text, size);
+    (void) write(w, text, size);
     return MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE);
+}
+
+/* The page, and for the page its figures: the same address with ?format=json. */
+static struct MHD_Response *status_of(struct MHD_Connection *connection)
+{
+    const char *format = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "format");
+    if (format != NULL && strcmp(format, "json") == 0) {
+        return text_of(weir_write_status);
+    }
+    size_t length;
+    const char *page = weir_status_page(&length);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(length, (void *) (uintptr_t) page, MHD_RESPMEM_PERSISTENT);
+    if (response != NULL) {
+        (void) MHD_add_response_header(response, "Content-Type", "text/html; charset=utf-8");
+    }
+    return response;
 }
 
 static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
@@ -81,7 +99,9 @@ static enum MHD_Result answer(void *arg, struct MHD_Connection *connection, cons
     unsigned status = MHD_HTTP_OK;
     struct MHD_Response *response = NULL;
     if (strcmp(url, "/metrics") == 0) {
-        response = metrics();
+        response = text_of(weir_write_metrics);
+    } else if (strcmp(url, "/status") == 0) {
+        response = status_of(connection);
     } else {
         status = allow(connection, &verdict) ? MHD_HTTP_OK : MHD_HTTP_TOO_MANY_REQUESTS;
         char *text = status == MHD_HTTP_OK ? served : refused;

@@ -12,7 +12,7 @@
  *   call                                     may run beside
  *   ---------------------------------------  ---------------------------------------------------------
  *   weir_open, weir_unlink, weir_version,    anything
- *     weir_address_form
+ *     weir_address_form, weir_status_page
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_load_policies_with,                 other
  *     weir_set_key_form, weir_set_override
@@ -24,6 +24,7 @@
  *     weir_get_stats_sized,
  *     weir_top_offenders,
  *     weir_write_metrics,
+ *     weir_write_status,
  *     weir_write_headers
  *   weir_check, weir_check_burst,            everything but weir_close and another call on the same
  *     weir_check_all,                          weir_thread: one thread uses a weir_thread at a time
@@ -1023,6 +1024,27 @@ WEIR_API size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_of
  * Threads: any. Takes a lock.
  */
 WEIR_API int weir_write_metrics(const weir *w, char *buffer, size_t size);
+
+/*
+ * Writes the state of the weir as one line of JSON, terminated. It has sync health, and of each policy limits, outage
+ * mode, counters and top offenders. docs/operations.md lists the fields; later versions add fields. Returns the bytes
+ * that the text needs without the terminator; a result of `size` or more says that the text was cut, and is no JSON.
+ * `buffer` may be NULL when `size` is 0.
+ * Threads: any. Takes locks that no check takes. Allocates: nothing.
+ */
+WEIR_API int weir_write_status(const weir *w, char *buffer, size_t size);
+
+/*
+ * A page of HTML that shows what weir_write_status writes, as moving charts and tables. The host serves the page at any
+ * address, with the type "text/html; charset=utf-8". For the same address with the query "format=json" the host serves
+ * the text of weir_write_status. The page loads nothing else, and has a content security policy of its own. The page
+ * names the keys that are denied most: let only operators reach it.
+ *
+ * Returns the page, terminated, and stores its bytes without the terminator in *length, which may be NULL. The library
+ * owns the page, which lasts until the library is unloaded.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API const char *weir_status_page(size_t *length);
 
 /* How to tell a client about its limits. A style never changes: a later draft becomes a new style. */
 typedef enum weir_header_style {

@@ -1201,6 +1201,13 @@ class limiter
             [this](char *buffer, std::size_t size) { return ::weir_write_metrics(weir_, buffer, size); });
     }
 
+    /* weir_write_status: one line of JSON. */
+    [[nodiscard]] std::string write_status() const
+    {
+        return detail::text_by(
+            [this](char *buffer, std::size_t size) { return ::weir_write_status(weir_, buffer, size); });
+    }
+
     /* weir_write_headers: HTTP header fields, each line ended by CR LF. Into `buffer` nothing is allocated. */
     [[nodiscard]] std::string write_headers(header_style style, policy_id policy, const verdict &answer) const
     {
@@ -1260,6 +1267,14 @@ class limiter
 inline const char *version() noexcept
 {
     return ::weir_version();
+}
+
+/* weir_status_page: the page of HTML that shows what limiter::write_status writes. */
+inline std::string_view status_page() noexcept
+{
+    std::size_t length = 0;
+    const char *page = ::weir_status_page(&length);
+    return {page, length};
 }
 
 /* weir_address_form: keys that are addresses in network byte order; nullptr: there is no form of that prefix. */

@@ -96,6 +96,12 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_
     return make_node_id(fleet);
 }
 
+void fleet_open_alone(struct fleet *fleet, const char *node_name, uint64_t monotonic_ns)
+{
+    fleet->opened_ns = monotonic_ns;
+    take_name(fleet, node_name);
+}
+
 void fleet_enter(const struct fleet *fleet, struct process *process)
 {
     process->interval_ns = fleet->interval_ms * NS_PER_MS;

@@ -67,6 +67,8 @@ size_t fleet_batch_size(void);
 /* 0; -errno where there is no random node id. The memory of both is zeroed. */
 int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_options *options,
                uint64_t monotonic_ns);
+/* There is no fleet: what the status tells of the node alone. The memory is zeroed. */
+void fleet_open_alone(struct fleet *fleet, const char *node_name, uint64_t monotonic_ns);
 /* This process enters the limiter of a fleet that another process has opened, and does not step it yet. */
 void fleet_enter(const struct fleet *fleet, struct process *process);
 

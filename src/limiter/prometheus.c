@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "limiter/policy_lock.h"
+#include "limiter/status/readings.h"
 #include "limiter/weir_private.h"
 
 static void add_metric(struct text *text, const char *name, const char *type, const char *help, uint64_t value)
@@ -22,29 +23,12 @@ static void add_seconds(struct text *text, const char *name, const char *help, i
              ns < 0 ? "-" : "", absolute / NS_PER_S, absolute % NS_PER_S);
 }
 
-struct policy_sums {
-    uint64_t allowed, denied, would_deny;
-};
-
-static struct policy_sums sum_policy(const struct limiter *limiter, weir_policy_id id)
-{
-    struct policy_sums sums = {0, 0, 0};
-    for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
-        const struct tally *tally = &limiter->threads[i].tallies[id];
-        sums.allowed += load_relaxed(&tally->allowed);
-        sums.denied += load_relaxed(&tally->denied);
-        sums.would_deny += load_relaxed(&tally->would_deny);
-    }
-    return sums;
-}
-
 static void add_policies(struct text *text, const weir *w)
 {
-    static const char *const modes[] = {"fleet", "share", "local", "open", "closed"};
     const struct policy_set *set = process_policies(&w->limiter.process); /* under the policy lock */
     text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
-        const struct policy_sums sums = sum_policy(&w->limiter, (weir_policy_id) id);
+        const struct policy_sums sums = policy_sums_read(&w->limiter, (weir_policy_id) id);
         text_add(text, "weir_checks_total{policy=\"%s\",answer=\"allowed\"} %" PRIu64 "\n", w->names.names[id],
                  sums.allowed);
         text_add(text, "weir_checks_total{policy=\"%s\",answer=\"denied\"} %" PRIu64 "\n", w->names.names[id],
@@ -54,7 +38,7 @@ static void add_policies(struct text *text, const weir *w)
                    "# TYPE weir_would_deny_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
         text_add(text, "weir_would_deny_total{policy=\"%s\"} %" PRIu64 "\n", w->names.names[id],
-                 sum_policy(&w->limiter, (weir_policy_id) id).would_deny);
+                 policy_sums_read(&w->limiter, (weir_policy_id) id).would_deny);
     }
     text_add(
         text,
@@ -64,7 +48,7 @@ static void add_policies(struct text *text, const weir *w)
         const unsigned stands_on = load_relaxed(&set->policies[i].outage_mode);
         for (unsigned outage_mode = OUTAGE_MODE_NONE; outage_mode <= OUTAGE_MODE_CLOSED; outage_mode++) {
             text_add(text, "weir_outage_mode{policy=\"%s\",mode=\"%s\"} %d\n", set->policies[i].name,
-                     modes[outage_mode], outage_mode == stands_on);
+                     outage_mode_name(outage_mode), outage_mode == stands_on);
         }
     }
 }
@@ -211,13 +195,6 @@ static void add_troubles(struct text *text, const struct fleet_stats *stats)
         text_add(text, "weir_errors_total{kind=\"%s\"} %" PRIu64 "\n", link_error_name(i),
                  load_relaxed(&stats->link_error_counts[i]));
     }
-}
-
-/* By the same clock as the age of the fleet's news. */
-static uint64_t since_open_ns(const weir *w)
-{
-    const uint64_t now_ns = tick_time(&w->limiter) - load_relaxed(&w->limiter.shared->line.offset_ns);
-    return saturating_sub(now_ns, w->fleet->opened_ns);
 }
 
 static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)

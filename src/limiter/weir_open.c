@@ -132,6 +132,8 @@ static int weir_make(weir *w, const struct opening *opening, enum named_replaced
     result = result != 0 ? result : parts_open(w, opening->transport != NULL, error);
     if (result == 0 && opening->transport != NULL) {
         result = parts_open_fleet(w, opening->config, error);
+    } else if (result == 0 && pages_are_fresh(&w->pages)) {
+        fleet_open_alone(w->fleet, options->node_name, clock_monotonic_ns(w->limiter.clock));
     }
     if (result == 0 && named) {
         result = named_complete(&w->named, &w->limiter, options, &entry, error);

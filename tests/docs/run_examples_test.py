@@ -10,6 +10,7 @@ docs/examples/quota.c, docs/examples/reload.c, docs/examples/reserve.c, docs/exa
 docs/examples/udp_server.c
 """
 import http.client
+import json
 import os
 import pathlib
 import re
@@ -83,13 +84,22 @@ def keeps_count(port):
     return "" if counted == 200 and not wrong else f"200 requests, {counted} counted; {wrong}"
 
 
+def shows_status(port):
+    """Whether the status page is there, and the JSON that it asks for."""
+    status, fields, page = get(port, "/status")
+    if status != 200 or fields["Content-Type"] != "text/html; charset=utf-8" or not page.startswith("<!DOCTYPE html>"):
+        return f"/status: {status}, {fields}"
+    found = json.loads(get(port, "/status?format=json")[2])
+    return "" if found["policies"][0]["denied"] > 0 else f"/status?format=json: {found}"
+
+
 def complaint_of_server(program, *more):
     """Runs a program that serves until SIGTERM, and that prints its address first."""
     with subprocess.Popen([*WRAPPER, program, "0", *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as server:
         try:
             port = int(re.fullmatch(r"http://127.0.0.1:(\d+)/\n", server.stdout.readline())[1])
-            wrong = is_limited(port) or keeps_count(port)
+            wrong = is_limited(port) or keeps_count(port) or shows_status(port)
             server.send_signal(signal.SIGTERM)
             said = server.communicate(timeout=20)[1]
         except (OSError, TypeError, subprocess.TimeoutExpired) as error:

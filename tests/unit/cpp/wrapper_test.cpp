@@ -484,6 +484,9 @@ void overrides_and_forms()
     const std::string metrics = limiter.write_metrics();
     EXPECT(metrics.find("weir_checks_total") != std::string::npos && metrics.back() == '\n');
     EXPECT(std::strlen(metrics.c_str()) == metrics.size());
+    const std::string status = limiter.write_status();
+    EXPECT(status.find("\"policies\":[{") != std::string::npos && status.substr(status.size() - 2) == "}\n");
+    EXPECT(weirpp::status_page().substr(0, 15) == "<!DOCTYPE html>");
 }
 
 void files()
