@@ -18,7 +18,7 @@
  *   local.c     which of this host's addresses a packet came to
  *   xdp/        denials in the kernel
  *   log.c       lines on stderr: levels and forms; denial_line.c: of the library's about a policy that denies
- *   status.c    metrics and status as text
+ *   status.c    metrics and status as text; status_table.c: as tables of HTML
  *   http.c      serves them
  */
 #ifndef WEIR_GATEWAY_GATEWAY_H

@@ -45,6 +45,7 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, 
         return MHD_NO;
     }
     (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+    (void) MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED) {
         (void) MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
     }
@@ -58,14 +59,59 @@ static enum MHD_Result answer_words(struct MHD_Connection *connection, unsigned 
     return answer(connection, code, "text/plain", (struct text){.bytes = strdup(words), .length = strlen(words)});
 }
 
+/* The page is constant, and permits its own script and style by their hashes. */
+static enum MHD_Result answer_page(struct MHD_Connection *connection)
+{
+    size_t length;
+    const char *page = weir_status_page(&length);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(length, (void *) (uintptr_t) page, MHD_RESPMEM_PERSISTENT);
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    (void) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "text/html; charset=utf-8");
+    (void) MHD_add_response_header(response, "Content-Security-Policy", "frame-ancestors 'none'");
+    (void) MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    const enum MHD_Result result = MHD_queue_response(connection, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* The status in a format: "json" and "table", else the page. */
+static enum MHD_Result answer_status(struct gateway *gateway, struct MHD_Connection *connection, const char *format)
+{
+    if (gateway->weir == NULL) {
+        return answer_words(connection, MHD_HTTP_NOT_FOUND, "nothing is limited: the gateway has no --policies\n");
+    }
+    if (format != NULL && strcmp(format, "json") == 0) {
+        return answer(connection, MHD_HTTP_OK, "application/json", write_weir_status(gateway));
+    }
+    if (format != NULL && strcmp(format, "table") == 0) {
+        return answer(connection, MHD_HTTP_OK, "text/html; charset=utf-8", write_status_table(gateway));
+    }
+    return answer_page(connection);
+}
+
+/* "/": the status for a browser, and for all others a list. */
+static enum MHD_Result answer_root(struct gateway *gateway, struct MHD_Connection *connection, const char *format)
+{
+    static const char list[] = "weir-gateway\n"
+                               "/metrics      Prometheus text\n"
+                               "/status       JSON: packets and policies\n"
+                               "/status.html  a page for people\n"
+                               "/status.json  JSON: the limiter and its fleet\n"
+                               "/healthz      whether it serves\n";
+    const char *accept = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+    const bool browser = accept != NULL && strstr(accept, "text/html") != NULL;
+    return gateway->weir != NULL && (browser || format != NULL) ? answer_status(gateway, connection, format)
+                                                                : answer_words(connection, MHD_HTTP_OK, list);
+}
+
 static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
                               const char *version, const char *body, size_t *body_size, void **state)
 {
-    static const char list[] = "weir-gateway\n"
-                               "/metrics  Prometheus text\n"
-                               "/status   JSON\n"
-                               "/healthz  whether it serves\n";
     struct gateway *gateway = ((struct http *) arg)->gateway;
+    const char *format = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "format");
     (void) version;
     (void) body;
     (void) body_size;
@@ -79,13 +125,19 @@ static enum MHD_Result handle(void *arg, struct MHD_Connection *connection, cons
     if (strcmp(url, "/status") == 0) {
         return answer(connection, MHD_HTTP_OK, "application/json", write_status(gateway));
     }
+    if (strcmp(url, "/status.json") == 0) {
+        return answer_status(gateway, connection, "json");
+    }
+    if (strcmp(url, "/status.html") == 0) {
+        return answer_status(gateway, connection, format);
+    }
     if (strcmp(url, "/healthz") == 0) {
         const bool serves = !atomic_load(&gateway->stopping) && !atomic_load(&gateway->failed);
         return serves ? answer_words(connection, MHD_HTTP_OK, "ok\n")
                       : answer_words(connection, MHD_HTTP_SERVICE_UNAVAILABLE, "stopping\n");
     }
     if (strcmp(url, "/") == 0) {
-        return answer_words(connection, MHD_HTTP_OK, list);
+        return answer_root(gateway, connection, format);
     }
     return answer_words(connection, MHD_HTTP_NOT_FOUND, "there is nothing here; / lists what there is\n");
 }

@@ -198,3 +198,14 @@ struct text write_status(struct gateway *gateway)
     }
     return text;
 }
+
+struct text write_weir_status(struct gateway *gateway)
+{
+    struct text text = {.size = 2 * (size_t) weir_write_status(gateway->weir, NULL, 0) + 4096};
+    text.bytes = malloc(text.size);
+    if (text.bytes != NULL) {
+        const int n = weir_write_status(gateway->weir, text.bytes, text.size);
+        text.length = n > 0 && (size_t) n < text.size ? (size_t) n : 0;
+    }
+    return text;
+}

@@ -16,7 +16,13 @@ struct text {
 /* Prometheus text: the gateway's own metrics, then the library's. */
 struct text write_metrics(struct gateway *gateway);
 
-/* JSON. */
+/* JSON: packets, sessions, and what the policies did with packets. */
 struct text write_status(struct gateway *gateway);
+
+/* JSON: the library's, of the weir. There is one, here and below. */
+struct text write_weir_status(struct gateway *gateway);
+
+/* HTML, without a script. */
+struct text write_status_table(struct gateway *gateway);
 
 #endif
