@@ -30,5 +30,6 @@ extern const struct command explain_command;
 extern const struct command override_command;
 extern const struct command reset_command;
 extern const struct command simulate_command;
+extern const struct command top_command;
 
 #endif

@@ -12,8 +12,17 @@
 #include "command.h"
 #include "policy/words.h"
 
-static const struct command *const commands[] = {&check_command,    &doctor_command, &explain_command,
-                                                 &override_command, &reset_command,  &simulate_command};
+static const struct command *const commands[] = {
+    &check_command,
+    &doctor_command,
+    &explain_command,
+    &override_command,
+    &reset_command,
+    &simulate_command,
+#ifdef WEIR_HAS_TOP
+    &top_command,
+#endif
+};
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
 /* The most bytes of a misspelt subcommand that the sentence quotes, with the terminator. */
@@ -94,7 +103,7 @@ static void print_overview(FILE *file)
                  "  0  good\n"
                  "  1  what was asked about is not good\n"
                  "  2  the command line is wrong\n"
-                 "  3  there is no answer: a file cannot be read, or Redis cannot be reached\n"
+                 "  3  there is no answer: of a file, of Redis or of a node\n"
                  "  4  the output cannot be written\n"
                  "  130  interrupted while it read (simulate)\n",
                  file);

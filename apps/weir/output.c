@@ -165,6 +165,14 @@ void output_number(struct output *out, const char *key, uint64_t number)
     }
 }
 
+void output_decimal(struct output *out, const char *key, double number)
+{
+    if (out->json) {
+        begin_value(out, key);
+        put(out, "%.3f", number);
+    }
+}
+
 void output_flag(struct output *out, const char *key, bool flag)
 {
     if (out->json) {

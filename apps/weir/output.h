@@ -43,6 +43,8 @@ void output_open(struct output *out, const char *key, char bracket);
 void output_close(struct output *out, char bracket);
 void output_string(struct output *out, const char *key, const char *text);
 void output_number(struct output *out, const char *key, uint64_t number);
+/* With three digits behind the point. */
+void output_decimal(struct output *out, const char *key, double number);
 void output_flag(struct output *out, const char *key, bool flag);
 /* Ends the line of JSON. */
 void output_line(struct output *out);

@@ -13,6 +13,7 @@ _weir_options() {
         echo "--against= --color= --cost= --decisions= --fields= --format= --help --json --key= --max-keys= --nodes= --plot= \
             --policies= --policy= --through= --top="
         ;;
+    top) echo "--color= --help --interval= --json --once --prefix= --redis= --sample= --status" ;;
     esac
 }
 
@@ -20,7 +21,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check doctor explain override reset simulate help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset simulate top help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -31,7 +32,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check doctor explain override reset simulate" -- "$word"))
+        COMPREPLY=($(compgen -W "check doctor explain override reset simulate top" -- "$word"))
         return
         ;;
     */--color)
@@ -42,7 +43,7 @@ _weir() {
         COMPREPLY=($(compgen -W "bytes addresses addresses/64 addresses/56 addresses/48" -- "$word"))
         return
         ;;
-    */--prefix | */--redis | */--cost | */--status | */--by | */--until) return ;;
+    */--prefix | */--redis | */--cost | */--status | */--by | */--until | top/--interval | top/--sample) return ;;
     simulate/--cost)
         COMPREPLY=($(compgen -W "1 bytes" -- "$word"))
         return

@@ -8,15 +8,16 @@ complete -c weir -n __fish_use_subcommand -a explain -d 'Where a key stands in t
 complete -c weir -n __fish_use_subcommand -a override -d 'List and change the limits of single keys, in Redis'
 complete -c weir -n __fish_use_subcommand -a reset -d 'Make a key as if never used, on all nodes'
 complete -c weir -n __fish_use_subcommand -a simulate -d 'What a policy would have done to the requests of a log'
+complete -c weir -n __fish_use_subcommand -a top -d 'What the nodes do now: rates, denials, sync health'
 complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
 complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
 complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
-complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override reset simulate'
+complete -c weir -n '__fish_seen_subcommand_from help' -a 'check doctor explain override reset simulate top'
 
 # Every subcommand
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -s h -l help -d 'A short help'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -l json -d 'One line of JSON'
-complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate' -l color -x -a 'auto always never' -d Colours
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate top' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate top' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from check doctor explain override reset simulate top' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
@@ -60,3 +61,9 @@ complete -c weir -n '__fish_seen_subcommand_from simulate' -s p -l policies -r -
 complete -c weir -n '__fish_seen_subcommand_from simulate' -l policy -x -d 'Which of them'
 complete -c weir -n '__fish_seen_subcommand_from simulate' -l through -x -d 'What a limit lets through'
 complete -c weir -n '__fish_seen_subcommand_from simulate' -l top -x -d 'Keys that are listed'
+complete -c weir -n '__fish_seen_subcommand_from top' -s i -l interval -x -d 'Seconds between readings'
+complete -c weir -n '__fish_seen_subcommand_from top' -s 1 -l once -d 'Two readings, printed once'
+complete -c weir -n '__fish_seen_subcommand_from top' -l prefix -x -d 'Of every key in Redis'
+complete -c weir -n '__fish_seen_subcommand_from top' -l redis -x -d 'Where Redis is'
+complete -c weir -n '__fish_seen_subcommand_from top' -l sample -x -d 'Names read from Redis each time'
+complete -c weir -n '__fish_seen_subcommand_from top' -l status -d 'The arguments are addresses of nodes'

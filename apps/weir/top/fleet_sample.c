@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See fleet_sample.h. docs/operations.md ("Reading a record", "Nodes") has the forms of what is read here. */
+#include "fleet_sample.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/plain.h"
+
+#define SCAN_COUNT   "250"
+#define NODES_MOST   1000
+#define RECORDS_MOST 256 /* that are kept, the hottest */
+
+bool fleet_sample_open(struct fleet_sample *sample, const char *prefix, size_t most)
+{
+    memset(sample, 0, sizeof(*sample));
+    (void) snprintf(sample->prefix, sizeof(sample->prefix), "%s", prefix);
+    (void) snprintf(sample->cursor, sizeof(sample->cursor), "0");
+    sample->most = most;
+    sample->record_capacity = RECORDS_MOST + most + 1000; /* a SCAN may give more names than it is asked for */
+    sample->nodes = calloc(NODES_MOST, sizeof(*sample->nodes));
+    sample->records = calloc(sample->record_capacity, sizeof(*sample->records));
+    return sample->nodes != NULL && sample->records != NULL;
+}
+
+void fleet_sample_close(struct fleet_sample *sample)
+{
+    free(sample->nodes);
+    free(sample->records);
+    memset(sample, 0, sizeof(*sample));
+}
+
+/* Fleet time now, in microseconds: Redis's clock, and what the set of nodes says fleet time is ahead of it. */
+static bool read_time(struct redis_link *link, int64_t *now_us, weir_error *error)
+{
+    const char *ask[] = {"TIME"};
+    redisReply *reply = redis_link_call(link, 1, ask, error);
+    const bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                      reply->element[0]->str != NULL && reply->element[1]->str != NULL;
+    if (good) {
+        *now_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
+    } else if (reply != NULL) {
+        (void) error_set(error, -EPROTO, "Redis at %s: TIME has no answer", link->server);
+    }
+    freeReplyObject(reply);
+    return good;
+}
+
+/* A member "node:suspect_ms:lifetime_ms" with its time. False: it is of another form. */
+static bool read_node(struct sample_node *node, const char *member, const char *score, int64_t now_ms)
+{
+    const char *colon = strchr(member, ':');
+    char *end;
+    if (colon == NULL || *member == '!') {
+        return false;
+    }
+    const long long suspect_ms = strtoll(colon + 1, &end, 10);
+    if (*end != ':') {
+        return false;
+    }
+    const long long lifetime_ms = strtoll(end + 1, &end, 10);
+    char id[TOP_NAME_SIZE];
+    (void) snprintf(id, sizeof(id), "%.*s", (int) (colon - member < 64 ? colon - member : 64), member);
+    (void) plain_line(node->id, sizeof(node->id), id);
+    const int64_t age = now_ms - strtoll(score, NULL, 10);
+    node->age_ms = age > 0 ? age : 0;
+    node->state = node->age_ms > lifetime_ms ? "failed" : node->age_ms > suspect_ms ? "suspect" : "live";
+    return *end == '\0';
+}
+
+static bool read_nodes(struct fleet_sample *sample, struct redis_link *link, weir_error *error, int64_t *now_us)
+{
+    char key[64];
+    char last[16];
+    (void) snprintf(key, sizeof(key), "%s:nodes", sample->prefix);
+    (void) snprintf(last, sizeof(last), "%d", NODES_MOST);
+    const char *ask[] = {"ZREVRANGE", key, "0", last, "WITHSCORES"};
+    redisReply *reply = redis_link_call(link, 5, ask, error);
+    if (reply == NULL || reply->type != REDIS_REPLY_ARRAY) {
+        freeReplyObject(reply);
+        return false;
+    }
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const char *member = reply->element[i]->str;
+        const char *offset = *member == '!' ? strchr(member, ':') : NULL;
+        *now_us += offset != NULL ? strtoll(offset + 1, NULL, 10) : 0;
+    }
+    sample->node_count = 0;
+    for (size_t i = 0; i + 1 < reply->elements && sample->node_count < NODES_MOST; i += 2) {
+        sample->node_count += read_node(&sample->nodes[sample->node_count], reply->element[i]->str,
+                                        reply->element[i + 1]->str, *now_us / 1000);
+    }
+    freeReplyObject(reply);
+    return true;
+}
+
+/* A name "PREFIX:{tag}:limit:policy:key" in its parts; a window has its number behind. False: it is another name. */
+static bool read_name(const struct fleet_sample *sample, const char *name, struct sample_record *out)
+{
+    char plain[sizeof(out->name)];
+    const size_t prefix = strlen(sample->prefix);
+    if (strlen(name) >= sizeof(out->name) || strncmp(name, sample->prefix, prefix) != 0 ||
+        strncmp(name + prefix, ":{", 2) != 0) {
+        return false;
+    }
+    memset(out, 0, sizeof(*out));
+    (void) snprintf(out->name, sizeof(out->name), "%s", name);
+    (void) plain_line(plain, sizeof(plain), name);
+    char *limit = strstr(plain, "}:");
+    char *policy = limit != NULL ? strchr(limit + 2, ':') : NULL;
+    char *key = policy != NULL ? strchr(policy + 1, ':') : NULL;
+    if (key == NULL || memchr(limit, '?', (size_t) (policy - limit)) != NULL) {
+        return false; /* what stands beside a log is no record */
+    }
+    *policy++ = *key++ = '\0';
+    char *window = strrchr(key, ':');
+    if (limit[2] == 'f' || limit[2] == 's') {
+        if (window == NULL) {
+            return false;
+        }
+        *window = '\0';
+        out->window = strtoull(window + 1, NULL, 10);
+    }
+    (void) snprintf(out->limit, sizeof(out->limit), "%.15s", limit + 2);
+    (void) snprintf(out->policy, sizeof(out->policy), "%.127s", policy);
+    (void) snprintf(out->key, sizeof(out->key), "%.127s", key);
+    return true;
+}
+
+/* The place of a record, which a reading before may have given it; the end: it is new. */
+static size_t place_of(const struct fleet_sample *sample, const struct sample_record *record)
+{
+    size_t at = 0;
+    while (at < sample->record_count && strcmp(sample->records[at].name, record->name) != 0) {
+        at++;
+    }
+    return at;
+}
+
+static void take_name(struct fleet_sample *sample, const char *name)
+{
+    struct sample_record record;
+    if (name == NULL || !read_name(sample, name, &record)) {
+        return;
+    }
+    const size_t at = place_of(sample, &record);
+    if (at == sample->record_capacity) {
+        return;
+    }
+    record.round = sample->round;
+    sample->records[at] = record;
+    sample->record_count += at == sample->record_count;
+    sample->seen++;
+}
+
+/* Takes names until there are enough, or the walk over all of them has ended. */
+static bool scan_names(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+{
+    char pattern[64];
+    (void) snprintf(pattern, sizeof(pattern), "%s:{*", sample->prefix);
+    size_t names = 0;
+    sample->seen = 0;
+    do {
+        const char *ask[] = {"SCAN", sample->cursor, "MATCH", pattern, "COUNT", SCAN_COUNT};
+        redisReply *reply = redis_link_call(link, 6, ask, error);
+        if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
+            freeReplyObject(reply);
+            return false;
+        }
+        (void) snprintf(sample->cursor, sizeof(sample->cursor), "%s", reply->element[0]->str);
+        const redisReply *list = reply->element[1];
+        for (size_t i = 0; i < list->elements; i++) {
+            take_name(sample, list->element[i]->str);
+        }
+        names += (size_t) strtoull(SCAN_COUNT, NULL, 10);
+        freeReplyObject(reply);
+    } while (names < sample->most && strcmp(sample->cursor, "0") != 0);
+    return true;
+}
+
+/* The net units of a window, the first number of "sum". */
+static double window_units(const redisReply *reply)
+{
+    const bool there = reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[0]->str != NULL;
+    return there ? (double) strtoll(reply->element[0]->str, NULL, 10) : 0;
+}
+
+/* Asks for "sum" and "unit" of every record that this reading has seen; a set, which is a log, answers an error. */
+static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir_error *error, long long *units_ps)
+{
+    redisReply *reply;
+    for (size_t i = 0; i < sample->record_count; i++) {
+        if (sample->records[i].round == sample->round) {
+            const bool is_log = sample->records[i].limit[0] == 'l';
+            const char *ask[] = {is_log ? "ZCARD" : "HMGET", sample->records[i].name, "sum", "unit"};
+            (void) redisAppendCommandArgv(link->context, is_log ? 2 : 4, ask, NULL);
+        }
+    }
+    for (size_t i = 0; i < sample->record_count; i++) {
+        struct sample_record *record = &sample->records[i];
+        if (record->round != sample->round) {
+            continue;
+        }
+        if (redisGetReply(link->context, (void **) &reply) != REDIS_OK) {
+            (void) error_set(error, -EIO, "Redis at %s: %s", link->server, link->context->errstr);
+            return false;
+        }
+        record->units = reply->type == REDIS_REPLY_INTEGER ? (double) reply->integer : window_units(reply);
+        const bool has_unit =
+            reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->str != NULL;
+        units_ps[i] = has_unit ? strtoll(reply->element[1]->str, NULL, 10) : 0;
+        freeReplyObject(reply);
+    }
+    return true;
+}
+
+/* Asks for the time at which each bucket is full again: its level is the time until then, in units. */
+static bool read_levels(struct fleet_sample *sample, struct redis_link *link, weir_error *error,
+                        const long long *units_ps, int64_t now_us)
+{
+    redisReply *reply;
+    char field[40];
+    for (size_t i = 0; i < sample->record_count; i++) {
+        if (units_ps[i] > 0) {
+            (void) snprintf(field, sizeof(field), "tat:%lld", units_ps[i]);
+            const char *ask[] = {"HGET", sample->records[i].name, field};
+            (void) redisAppendCommandArgv(link->context, 3, ask, NULL);
+        }
+    }
+    for (size_t i = 0; i < sample->record_count; i++) {
+        if (units_ps[i] <= 0) {
+            continue;
+        }
+        if (redisGetReply(link->context, (void **) &reply) != REDIS_OK) {
+            (void) error_set(error, -EIO, "Redis at %s: %s", link->server, link->context->errstr);
+            return false;
+        }
+        const int64_t left_us = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) - now_us : 0;
+        sample->records[i].units = left_us > 0 ? (double) left_us * 1e6 / (double) units_ps[i] : 0;
+        freeReplyObject(reply);
+    }
+    return true;
+}
+
+static int compare_records(const void *a, const void *b)
+{
+    const struct sample_record *one = a;
+    const struct sample_record *other = b;
+    if (one->units != other->units) {
+        return one->units < other->units ? 1 : -1;
+    }
+    return strcmp(one->name, other->name);
+}
+
+/* Whether a later window of the same key is there. */
+static bool is_outdated(const struct fleet_sample *sample, const struct sample_record *record)
+{
+    for (size_t i = 0; record->window != 0 && i < sample->record_count; i++) {
+        const struct sample_record *other = &sample->records[i];
+        if (other->window > record->window && strcmp(other->key, record->key) == 0 &&
+            strcmp(other->policy, record->policy) == 0 && strcmp(other->limit, record->limit) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Leaves the hottest records. */
+static void keep_hottest(struct fleet_sample *sample)
+{
+    qsort(sample->records, sample->record_count, sizeof(sample->records[0]), compare_records);
+    size_t kept = 0;
+    for (size_t i = 0; i < sample->record_count && kept < RECORDS_MOST; i++) {
+        if (sample->records[i].units > 0 && !is_outdated(sample, &sample->records[i])) {
+            sample->records[kept++] = sample->records[i];
+        }
+    }
+    sample->record_count = kept;
+}
+
+bool fleet_sample_read(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+{
+    int64_t now_us = 0;
+    sample->round++;
+    if (!read_time(link, &now_us, error) || !read_nodes(sample, link, error, &now_us) ||
+        !scan_names(sample, link, error)) {
+        return false;
+    }
+    long long *units_ps = calloc(sample->record_count + 1, sizeof(*units_ps));
+    if (units_ps == NULL) {
+        (void) error_set(error, -ENOMEM, "out of memory");
+        return false;
+    }
+    /* What was seen before is read anew: it is the hottest, and few. */
+    for (size_t i = 0; i < sample->record_count; i++) {
+        sample->records[i].round = sample->round;
+    }
+    const bool good = read_sums(sample, link, error, units_ps) && read_levels(sample, link, error, units_ps, now_us);
+    free(units_ps);
+    if (good) {
+        keep_hottest(sample);
+    }
+    return good;
+}
