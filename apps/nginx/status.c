@@ -11,7 +11,7 @@
 #include "instance.h"
 #include "text.h"
 
-enum format { FORMAT_BY_ACCEPT, FORMAT_PAGE, FORMAT_JSON, FORMAT_PROMETHEUS };
+enum format { FORMAT_BY_ACCEPT, FORMAT_PAGE, FORMAT_JSON, FORMAT_PROMETHEUS, FORMAT_TABLE };
 
 static const char *const links[] = {[WEIR_LINK_NONE] = "none", [WEIR_LINK_DOWN] = "down", [WEIR_LINK_UP] = "up"};
 
@@ -51,54 +51,38 @@ static struct listing list_policies(ngx_pool_t *pool, const weir *w)
     return listing;
 }
 
-static void write_prometheus(struct text *text, const weir *w)
+/* What weir writes into a buffer. */
+static void write_library(struct text *text, const weir *w, int (*write)(const weir *, char *, size_t))
 {
-    const int size = weir_write_metrics(w, NULL, 0);
+    const int size = write(w, NULL, 0);
     /* Room for numbers that grow meanwhile. */
     char *room = size > 0 ? text_room(text, 2 * (size_t) size) : NULL;
-    const int written = room != NULL ? weir_write_metrics(w, room, 2 * (size_t) size) : -1;
+    const int written = room != NULL ? write(w, room, 2 * (size_t) size) : -1;
     text->failed = text->failed || written < 0 || written >= 2 * size;
     text->length += written > 0 && !text->failed ? (size_t) written : 0;
 }
 
-static void write_json_policy(struct text *text, const weir *w, const struct listed *listed)
+static void write_prometheus(struct text *text, const weir *w)
 {
-    weir_offender offenders[WEIR_TOP_OFFENDERS];
-    const size_t count = weir_top_offenders(w, listed->id, offenders, WEIR_TOP_OFFENDERS);
-    text_add(text, "{\"name\":\"%s\",\"mode\":\"%s\",\"scope\":\"%s\",\"offenders\":[", listed->name,
-             listed->shadow ? "shadow" : "enforce", listed->local ? "process" : "fleet");
-    for (size_t i = 0; i < count; i++) {
-        text_add(text, "%s{\"key\":\"", i != 0 ? "," : "");
-        text_add_json(text, offenders[i].key);
-        text_add(text, "\",\"denied_units\":%" PRIu64 ",\"error_units\":%" PRIu64 "}", offenders[i].denied_units,
-                 offenders[i].error_units);
-    }
-    text_add(text, "]}");
+    write_library(text, w, weir_write_metrics);
 }
 
 static void write_json(struct text *text, const weir *w)
 {
-    weir_stats stats;
-    weir_get_stats(w, &stats);
-    text_add(text, "{\"version\":\"%s\",\"processes\":%" PRIu64 ",\"link\":\"%s\",\"live_nodes\":%u,", weir_version(),
-             stats.process_count, links[stats.link], stats.live_nodes);
-    if (stats.fleet_age_ns != UINT64_MAX) {
-        text_add(text, "\"fleet_age_ms\":%" PRIu64 ",", stats.fleet_age_ns / 1000000);
-    } else {
-        text_add(text, "\"fleet_age_ms\":null,");
+    write_library(text, w, weir_write_status);
+}
+
+/* The page asks for "?format=json" of its own address. */
+static void write_page(struct text *text, const weir *w)
+{
+    size_t length;
+    const char *page = weir_status_page(&length);
+    char *room = text_room(text, length);
+    (void) w;
+    if (room != NULL) {
+        memcpy(room, page, length);
+        text->length += length;
     }
-    text_add(text,
-             "\"syncs\":%" PRIu64 ",\"sync_errors\":%" PRIu64 ",\"keys\":%" PRIu64 ",\"key_capacity\":%" PRIu64
-             ",\"allowed\":%" PRIu64 ",\"denied\":%" PRIu64 ",\"would_deny\":%" PRIu64 ",\"untracked\":%" PRIu64
-             ",\"policies\":[",
-             stats.sync_count, stats.sync_error_count, stats.key_count, stats.key_capacity, stats.allowed_count,
-             stats.denied_count, stats.would_deny_count, stats.untracked_count);
-    const struct listing listing = list_policies(text->pool, w);
-    for (size_t i = 0; i < listing.count; i++) {
-        text_add(text, "%s", i != 0 ? "," : "");
-        write_json_policy(text, w, &listing.all[i]);
-    }
-    text_add(text, "]}\n");
 }
 
 static void write_row(struct text *text, const char *name, uint64_t value)
@@ -125,7 +109,8 @@ static void write_offenders(struct text *text, const weir *w, const struct liste
     text_add(text, "</table>\n");
 }
 
-static void write_page(struct text *text, const weir *w)
+/* For browsers that run no script. */
+static void write_table(struct text *text, const weir *w)
 {
     weir_stats stats;
     weir_get_stats(w, &stats);
@@ -182,7 +167,10 @@ static enum format choose_format(ngx_http_request_t *r, enum format format)
 {
     ngx_str_t wanted = ngx_null_string;
     if (ngx_http_arg(r, (u_char *) "format", 6, &wanted) == NGX_OK) {
-        return has_text(&wanted, "json") ? FORMAT_JSON : has_text(&wanted, "html") ? FORMAT_PAGE : FORMAT_PROMETHEUS;
+        return has_text(&wanted, "json")    ? FORMAT_JSON
+               : has_text(&wanted, "table") ? FORMAT_TABLE
+               : has_text(&wanted, "html")  ? FORMAT_PAGE
+                                            : FORMAT_PROMETHEUS;
     }
     if (format != FORMAT_BY_ACCEPT) {
         return format;
@@ -191,6 +179,20 @@ static enum format choose_format(ngx_http_request_t *r, enum format format)
     return has_text(&accept, "text/html")          ? FORMAT_PAGE
            : has_text(&accept, "application/json") ? FORMAT_JSON
                                                    : FORMAT_PROMETHEUS;
+}
+
+/* False: no memory. */
+static bool add_field(ngx_http_request_t *r, const char *name, const char *value)
+{
+    ngx_table_elt_t *field = ngx_list_push(&r->headers_out.headers);
+    if (field == NULL) {
+        return false;
+    }
+    memset(field, 0, sizeof(*field));
+    field->hash = 1;
+    field->key = (ngx_str_t){ngx_strlen(name), (u_char *) (uintptr_t) name};
+    field->value = (ngx_str_t){ngx_strlen(value), (u_char *) (uintptr_t) value};
+    return true;
 }
 
 static ngx_int_t send_text(ngx_http_request_t *r, const struct text *text)
@@ -223,6 +225,7 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
         [FORMAT_PAGE] = {ngx_string("text/html; charset=utf-8"), write_page},
         [FORMAT_JSON] = {ngx_string("application/json"), write_json},
         [FORMAT_PROMETHEUS] = {ngx_string("text/plain; version=0.0.4"), write_prometheus},
+        [FORMAT_TABLE] = {ngx_string("text/html; charset=utf-8"), write_table},
     };
     if ((r->method & (NGX_HTTP_GET | NGX_HTTP_HEAD)) == 0) {
         return NGX_HTTP_NOT_ALLOWED;
@@ -242,6 +245,10 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
     struct text text = {.pool = r->pool};
     formats[format].write(&text, w);
     if (text.failed) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+    if (!add_field(r, "X-Content-Type-Options", "nosniff") ||
+        (format == FORMAT_PAGE && !add_field(r, "Content-Security-Policy", "frame-ancestors 'none'"))) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     r->headers_out.content_type = formats[format].type;

@@ -53,20 +53,6 @@ static void add_byte(struct text *text, char byte)
     }
 }
 
-void text_add_json(struct text *text, const char *value)
-{
-    for (; *value != '\0'; value++) {
-        if ((unsigned char) *value < ' ') {
-            text_add(text, "\\u%04x", (unsigned) *value);
-            continue;
-        }
-        if (*value == '"' || *value == '\\') {
-            add_byte(text, '\\');
-        }
-        add_byte(text, *value);
-    }
-}
-
 void text_add_html(struct text *text, const char *value)
 {
     for (; *value != '\0'; value++) {

@@ -19,8 +19,7 @@ struct text {
 /* Appends what printf would print. */
 __attribute__((format(printf, 2, 3))) void text_add(struct text *text, const char *format, ...);
 
-/* Appends a text as the inside of a JSON string, and as text of HTML. */
-void text_add_json(struct text *text, const char *value);
+/* Appends a text as text of HTML. */
 void text_add_html(struct text *text, const char *value);
 
 /* Room for so many more bytes, which the caller fills and then adds to `length`. NULL: no memory. */

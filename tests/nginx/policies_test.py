@@ -311,6 +311,11 @@ def test_the_status_is_json_metrics_or_a_page():
         nginx.until(listed)
         assert found["denied"] == 4 and found["allowed"] >= 6 and found["link"] == "none", found
         assert found["processes"] >= 2 and found["fleet_age_ms"] is None
+        # The fields that were there before the library wrote the status, and some of its own.
+        assert {"version", "live_nodes", "syncs", "sync_errors", "keys", "key_capacity", "would_deny", "untracked"} < set(found)
+        few = next(policy for policy in found["policies"] if policy["name"] == "few")
+        assert few["mode"] == "enforce" and few["scope"] == "fleet" and few["denied"] == 4 and few["limits"][0]["limit"] == 3, few
+        assert {"key", "denied_units", "error_units"} <= set(few["offenders"][0]), few
         assert {policy["name"] for policy in found["policies"]} >= {"few", "many", "many/pro", "slow"}
         metrics = nginx.get("/metrics")
         assert metrics.headers["Content-Type"] == "text/plain; version=0.0.4"
@@ -318,8 +323,12 @@ def test_the_status_is_json_metrics_or_a_page():
         assert nginx.get("/status").body.startswith("# HELP")
         page = nginx.get("/status", {"Accept": "text/html,*/*"})
         assert page.headers["Content-Type"] == "text/html; charset=utf-8"
-        cells = Page(page.body).cells
-        assert "few" in cells and cells[cells.index("denied") + 1] == "4" and "b" not in Page(page.body).tags, cells
+        assert page.headers["Content-Security-Policy"] == "frame-ancestors 'none'", page.headers
+        assert page.body.startswith("<!DOCTYPE html>") and 'connect-src \'self\'' in page.body, page.body[:500]
+        table = nginx.get("/status?format=table")
+        assert table.headers["Content-Type"] == "text/html; charset=utf-8" and "<script" not in table.body
+        cells = Page(table.body).cells
+        assert "few" in cells and cells[cells.index("denied") + 1] == "4" and "b" not in Page(table.body).tags, cells
         assert json.loads(nginx.get("/status", {"Accept": "application/json"}).body)["denied"] == 4
         connection = nginx_demo.http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=20)
         connection.request("POST", "/status")
