@@ -24,6 +24,7 @@ struct command {
     int (*run)(const struct arguments *arguments, struct output *out); /* returns an exit code */
 };
 
+extern const struct command bench_command;
 extern const struct command check_command;
 extern const struct command doctor_command;
 extern const struct command explain_command;

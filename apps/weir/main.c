@@ -13,6 +13,7 @@
 #include "policy/words.h"
 
 static const struct command *const commands[] = {
+    &bench_command,
     &check_command,
     &doctor_command,
     &explain_command,

@@ -45,6 +45,11 @@ static void note_error(struct output *out, bool good)
     }
 }
 
+void output_flush(struct output *out)
+{
+    note_error(out, fflush(stdout) == 0);
+}
+
 bool output_end(struct output *out, const char *command)
 {
     note_error(out, fflush(stdout) == 0);

@@ -28,6 +28,9 @@ bool output_begin(struct output *out, const char *command, const char *when, boo
 /* Flushes. False: something could not be written, and a sentence is on stderr. */
 bool output_end(struct output *out, const char *command);
 
+/* Shows what was written so far: for output that comes bit by bit. */
+void output_flush(struct output *out);
+
 /* Text on standard output; nothing with --json or --quiet. */
 void output_text(struct output *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Text in a style, made plain. */

@@ -4,6 +4,7 @@
 # The options of a subcommand; those that take a value end in "=".
 _weir_options() {
     case $1 in
+    bench) echo "--color= --help --json --seconds= --threads=" ;;
     check) echo "--color= --help --json --quiet" ;;
     doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
@@ -21,7 +22,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "check doctor explain override reset simulate top help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "bench check doctor explain override reset simulate top help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -32,7 +33,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "check doctor explain override reset simulate top" -- "$word"))
+        COMPREPLY=($(compgen -W "bench check doctor explain override reset simulate top" -- "$word"))
         return
         ;;
     */--color)
@@ -43,7 +44,7 @@ _weir() {
         COMPREPLY=($(compgen -W "bytes addresses addresses/64 addresses/56 addresses/48" -- "$word"))
         return
         ;;
-    */--prefix | */--redis | */--cost | */--status | */--by | */--until | top/--interval | top/--sample) return ;;
+    */--prefix | */--redis | */--cost | */--status | */--by | */--until | bench/--seconds | bench/--threads | top/--interval | top/--sample) return ;;
     simulate/--cost)
         COMPREPLY=($(compgen -W "1 bytes" -- "$word"))
         return
