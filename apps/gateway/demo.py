@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The gateway under live traffic: what scripts/run shows.
+"""The gateway under live traffic: what scripts/run and weir demo show.
 
-demo.py BUILD_DIRECTORY [--seconds N] [--fleet] [--quick]
+demo.py DIRECTORY [--seconds N] [--fleet] [--quick] [--json]
+
+The directory is that of a build, or the one where the gateway is installed. Exit codes: 0: the limits were held; 1: one
+was not, or it was interrupted; 3: something could not be started; 4: the output cannot be written.
 """
 import argparse
 import itertools
 import json
+import os
 import pathlib
 import random
 import shutil
@@ -29,6 +33,11 @@ policies:
     limits:
       - {{algorithm: sliding_window, limit: {overall}, period: 1s}}
 """
+
+
+def fail(sentence):
+    print(sentence, file=sys.stderr)
+    sys.exit(3)
 
 
 def ports():
@@ -60,7 +69,8 @@ def free_port(kind):
 
 class Demo:
     def __init__(self, build):
-        self.bin = pathlib.Path(build) / "apps" / "gateway"
+        in_build = pathlib.Path(build) / "apps" / "gateway"
+        self.bin = in_build if in_build.is_dir() else pathlib.Path(build)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-demo-"))
         self.children = []
 
@@ -97,7 +107,7 @@ class Demo:
             if child.poll() is not None:
                 break
             time.sleep(0.02)
-        sys.exit("the gateway did not start: " + open(log.name).read())
+        fail("the gateway did not start: " + open(log.name).read())
 
     def traffic(self, listen, seconds, *clients):
         command = [self.bin / "weir-traffic", "--to", f"127.0.0.1:{listen}", "--seconds", seconds, "--json", "--report-every", 1000]
@@ -134,7 +144,7 @@ def wait_for(otherwise, condition, seconds=15):
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
-            sys.exit(otherwise)
+            fail(otherwise)
         time.sleep(0.05)
 
 
@@ -181,7 +191,11 @@ def one_gateway(demo, seconds):
     print(f"\n{now['ns_per_check']} ns per check: the key hashed, two checks a packet, timed among the gateway's system calls.")
     print("Every limit was held." if held else "A LIMIT WAS NOT HELD.")
     gateway.send_signal(signal.SIGTERM)
-    return held and gateway.wait(10) == 0
+    result = {"seconds": final["seconds"], "offered": now["offered"], "passed": now["passed"], "dropped": now["dropped"],
+              "ns_per_check": now["ns_per_check"],
+              "clients": [{"name": client["name"], "addresses": client["count"], "offered": client["sent"],
+                           "passed": client["returned"]} for client in final["clients"]]}
+    return held and gateway.wait(10) == 0, result
 
 
 class Redis:
@@ -245,7 +259,16 @@ def fleet(demo, seconds):
         print(f"{name:<16} {span:8.1f} {offered:10} {admitted:10} {overall * span:10.0f} {admitted / (overall * span):6.2f}")
     for gateway, _, _ in gateways:
         gateway.send_signal(signal.SIGTERM)
-    return all(gateway.wait(10) == 0 for gateway, _, _ in gateways) and restarted
+    result = {"limit": overall, "nodes": nodes, "phases": [
+        {"name": name, "seconds": span, "offered": offered, "admitted": admitted, "of_limit": admitted / (overall * span)}
+        for name, (span, offered, admitted) in phases.items()]}
+    return all(gateway.wait(10) == 0 for gateway, _, _ in gateways) and restarted, result
+
+
+def give_up_output(error):
+    """Standard output cannot be written, and is not tried again when the program ends."""
+    print(f"standard output: {os.strerror(error.errno)}", file=sys.stderr)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def main():
@@ -254,6 +277,7 @@ def main():
     parser.add_argument("--seconds", type=int, help="how long (10; with --fleet 15)")
     parser.add_argument("--fleet", action="store_true", help="three gateways that share a limit, and a Redis that dies")
     parser.add_argument("--quick", action="store_true", help="as short as it makes sense: for tests")
+    parser.add_argument("--json", action="store_true", help="nothing but the result, as one line of JSON")
     options = parser.parse_args()
     if options.quick:
         options.seconds = 6 if options.fleet else 3
@@ -262,14 +286,26 @@ def main():
         parser.error("--seconds: 3 is the least")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
+    if options.fleet and shutil.which("redis-server") is None:
+        fail("there is no redis-server, which the gateways of a fleet share a limit through; install it")
+    out = sys.stdout
+    if options.json:
+        sys.stdout = open(os.devnull, "w")
     demo = Demo(options.build)
     try:
-        good = fleet(demo, options.seconds) if options.fleet else one_gateway(demo, options.seconds)
+        good, result = fleet(demo, options.seconds) if options.fleet else one_gateway(demo, options.seconds)
+        if options.json:
+            print(json.dumps({"held": good, **result}), file=out)
+        out.flush()
+        code = 0 if good else 1
     except KeyboardInterrupt:
-        good = False
+        code = 1
+    except OSError as error:  # of what is started and asked, each error is seen to where it comes up
+        give_up_output(error)
+        code = 4
     finally:
         demo.close()
-    sys.exit(0 if good else 1)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

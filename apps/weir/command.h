@@ -26,6 +26,7 @@ struct command {
 
 extern const struct command bench_command;
 extern const struct command check_command;
+extern const struct command demo_command;
 extern const struct command doctor_command;
 extern const struct command explain_command;
 extern const struct command override_command;

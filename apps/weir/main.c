@@ -15,6 +15,7 @@
 static const struct command *const commands[] = {
     &bench_command,
     &check_command,
+    &demo_command,
     &doctor_command,
     &explain_command,
     &override_command,

@@ -205,14 +205,3 @@ void redis_link_close(struct redis_link *link)
     redisFree(link->context);
     explicit_bzero(link, sizeof(*link));
 }
-
-char *redis_link_take_url(const char *given)
-{
-    const char *url = given != NULL ? given : getenv("WEIR_REDIS_URL");
-    char *copy = url != NULL && *url != '\0' ? strdup(url) : NULL;
-    char *rest = given != NULL ? strstr(given, "://") : NULL;
-    if (rest != NULL) {
-        memset(rest + 3, '*', strlen(rest + 3));
-    }
-    return copy;
-}

@@ -52,11 +52,4 @@ void redis_link_drop_url(char *url);
 
 void redis_link_close(struct redis_link *link);
 
-/*
- * A copy of Redis's URL: the value of --redis, or if `given` is NULL that of the environment. On the command line,
- * which every user of the machine can read, the rest of the URL is overwritten. The caller frees the copy. NULL: there
- * is no URL, or no memory.
- */
-char *redis_link_take_url(const char *given);
-
 #endif

@@ -5,7 +5,8 @@ The weir command's manual pages and completions: command_extras_test.py WEIR_PRO
 
 The help of each subcommand is the measure: pages and completions have its options and exit codes, and no others.
 
-Guards: apps/weir/man/weir.1, apps/weir/man/weir-bench.1, apps/weir/man/weir-check.1, apps/weir/man/weir-doctor.1, apps/weir/man/weir-explain.1,
+Guards: apps/weir/man/weir.1, apps/weir/man/weir-bench.1, apps/weir/man/weir-check.1, apps/weir/man/weir-demo.1,
+apps/weir/man/weir-doctor.1, apps/weir/man/weir-explain.1,
 apps/weir/man/weir-override.1, apps/weir/man/weir-reset.1, apps/weir/man/weir-simulate.1, apps/weir/man/weir-top.1,
 apps/weir/completions/weir.bash, apps/weir/completions/_weir, apps/weir/completions/weir.fish
 """

@@ -6,6 +6,7 @@ _weir_options() {
     case $1 in
     bench) echo "--color= --help --json --seconds= --threads=" ;;
     check) echo "--color= --help --json --quiet" ;;
+    demo) echo "--color= --fleet --help --json --seconds=" ;;
     doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
     override) echo "--by= --color= --help --json --policies= --prefix= --redis= --until=" ;;
@@ -22,7 +23,7 @@ _weir() {
     local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} subcommand=${COMP_WORDS[1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "bench check doctor explain override reset simulate top help --help --version" -- "$word"))
+        COMPREPLY=($(compgen -W "bench check demo doctor explain override reset simulate top help --help --version" -- "$word"))
         return
     fi
     # bash takes "=" for a word of its own.
@@ -33,7 +34,7 @@ _weir() {
     fi
     case $subcommand/$before in
     help/*)
-        COMPREPLY=($(compgen -W "bench check doctor explain override reset simulate top" -- "$word"))
+        COMPREPLY=($(compgen -W "bench check demo doctor explain override reset simulate top" -- "$word"))
         return
         ;;
     */--color)
@@ -44,7 +45,8 @@ _weir() {
         COMPREPLY=($(compgen -W "bytes addresses addresses/64 addresses/56 addresses/48" -- "$word"))
         return
         ;;
-    */--prefix | */--redis | */--cost | */--status | */--by | */--until | bench/--seconds | bench/--threads | top/--interval | top/--sample) return ;;
+    */--prefix | */--redis | */--cost | */--status | */--by | */--until) return ;;
+    bench/--seconds | demo/--seconds | bench/--threads | top/--interval | top/--sample) return ;;
     simulate/--cost)
         COMPREPLY=($(compgen -W "1 bytes" -- "$word"))
         return

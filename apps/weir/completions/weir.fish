@@ -4,6 +4,7 @@
 complete -c weir -f
 complete -c weir -n __fish_use_subcommand -a bench -d 'How long a check takes on this machine'
 complete -c weir -n __fish_use_subcommand -a check -d 'Whether policy files are good, and what they admit'
+complete -c weir -n __fish_use_subcommand -a demo -d 'A gateway under live traffic, on this machine'
 complete -c weir -n __fish_use_subcommand -a doctor -d 'Whether Redis is fit for weir, and what to do'
 complete -c weir -n __fish_use_subcommand -a explain -d 'Where a key stands in the fleet, and why it is denied'
 complete -c weir -n __fish_use_subcommand -a override -d 'List and change the limits of single keys, in Redis'
@@ -13,12 +14,12 @@ complete -c weir -n __fish_use_subcommand -a top -d 'What the nodes do now: rate
 complete -c weir -n __fish_use_subcommand -a help -d 'What a subcommand does'
 complete -c weir -n __fish_use_subcommand -s h -l help -d 'The subcommands'
 complete -c weir -n __fish_use_subcommand -l version -d 'The versions of program and library'
-complete -c weir -n '__fish_seen_subcommand_from help' -a 'bench check doctor explain override reset simulate top'
+complete -c weir -n '__fish_seen_subcommand_from help' -a 'bench check demo doctor explain override reset simulate top'
 
 # Every subcommand
-complete -c weir -n '__fish_seen_subcommand_from bench check doctor explain override reset simulate top' -s h -l help -d 'A short help'
-complete -c weir -n '__fish_seen_subcommand_from bench check doctor explain override reset simulate top' -l json -d 'One line of JSON'
-complete -c weir -n '__fish_seen_subcommand_from bench check doctor explain override reset simulate top' -l color -x -a 'auto always never' -d Colours
+complete -c weir -n '__fish_seen_subcommand_from bench check demo doctor explain override reset simulate top' -s h -l help -d 'A short help'
+complete -c weir -n '__fish_seen_subcommand_from bench check demo doctor explain override reset simulate top' -l json -d 'One line of JSON'
+complete -c weir -n '__fish_seen_subcommand_from bench check demo doctor explain override reset simulate top' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
@@ -71,3 +72,6 @@ complete -c weir -n '__fish_seen_subcommand_from top' -l status -d 'The argument
 
 complete -c weir -n '__fish_seen_subcommand_from bench' -l seconds -x -d 'For all measurements together'
 complete -c weir -n '__fish_seen_subcommand_from bench' -l threads -x -d 'The several threads'
+
+complete -c weir -n '__fish_seen_subcommand_from demo' -l fleet -d 'Three gateways and a Redis'
+complete -c weir -n '__fish_seen_subcommand_from demo' -l seconds -x -d 'How long'
