@@ -49,6 +49,10 @@ LONG = "it takes minutes, and a quiet machine; tests/scripts runs the script"
 NOT_RUN = [
     ("README.md", "scripts/run ", LONG),
     ("docs/decisions/001-grants.md", "admitted =", "equations"),
+    ("docs/embedding.md", "const char *format = MHD_lookup", "docs/examples/microhttpd_server.c does so, and tests/docs/run_examples_test.py runs it"),
+    ("docs/command.md", "weir top --status edge1", "tests/weir_command/top_test.py runs its like"),
+    ("docs/command.md", "weir demo --fleet", "tests/weir_command/demo_test.py"),
+    ("docs/command.md", "weir bench --seconds 60", "tests/weir_command/bench_test.py"),
     ("docs/embedding.md", "cp -r docs/examples/servers", "tests/install/servers_test.py builds and runs a copy of that folder"),
     ("docs/gateway.md", "2026-", LOG),
     ("docs/internals/architecture.md", " apps  bench", "a drawing"),
