@@ -13,14 +13,8 @@
 #include "policy/words.h"
 
 static const struct command *const commands[] = {
-    &bench_command,
-    &check_command,
-    &demo_command,
-    &doctor_command,
-    &explain_command,
-    &override_command,
-    &reset_command,
-    &simulate_command,
+    &bench_command,   &check_command,    &demo_command,  &doctor_command,
+    &explain_command, &override_command, &reset_command, &simulate_command,
 #ifdef WEIR_HAS_TOP
     &top_command,
 #endif

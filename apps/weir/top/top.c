@@ -171,10 +171,7 @@ static void close_source(struct session *s)
     if (s->of_redis) {
         redis_link_close(&s->link);
         fleet_sample_close(&s->sample);
-        if (s->url != NULL) {
-            explicit_bzero(s->url, strlen(s->url));
-            free(s->url);
-        }
+        redis_link_drop_url(s->url);
     } else {
         top_nodes_close(&s->nodes);
     }
