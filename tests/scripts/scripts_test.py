@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install
 from tap import Failed, Skipped, main as run_checks  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[1])
-SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform")
+SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform", "abi")
 # Says of every package that it is not installed.
 RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >>"$RECORD_PATH"\n'
 SUDO = '#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n'
