@@ -13,6 +13,7 @@
  *   offload.c   many packets as one message: what the kernel has for that
  *   backend.c   whether the backend takes packets
  *   proxy.c     the client's address, for the backend
+ *   notify.c    what systemd is told
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
@@ -71,6 +72,7 @@ struct counters {
     _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */
     _Atomic uint64_t merged, segmented;      /* packets, either way, that arrived merged; that left in segments */
     _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
+    _Atomic uint64_t turns;                  /* how often the thread has waited and worked */
 };
 
 struct gateway;
@@ -81,6 +83,7 @@ struct worker {
     pthread_t thread;
     int listen_fd, epoll_fd;
     struct loop *loop;
+    uint64_t turns_seen; /* of counters.turns, by the main thread, when the watchdog last heard of it */
     _Alignas(64) struct counters counters;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gateway's life: open, reload on SIGHUP, drain and report on SIGTERM. */
+/* The gateway's life: open, reload on SIGHUP, drain and report on SIGTERM; who started it is told of each. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -9,9 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
 
 #include "gateway.h"
 #include "log.h"
+#include "notify.h"
 #include "xdp/xdp.h"
 
 /*
@@ -175,6 +177,71 @@ static void print_counts(struct gateway *gateway)
               offered - passed, replies);
 }
 
+/* Whether every thread has waited or worked since this last held. */
+static bool all_turned(struct gateway *gateway)
+{
+    uint64_t turns[GATEWAY_THREADS_MAX];
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        turns[i] = atomic_load_explicit(&gateway->workers[i].counters.turns, memory_order_relaxed);
+        if (turns[i] == gateway->workers[i].turns_seen) {
+            return false;
+        }
+    }
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        gateway->workers[i].turns_seen = turns[i];
+    }
+    return true;
+}
+
+/* The watchdog hears of a gateway whose threads all run. It is asked four times for each time that it may hear late. */
+static void feed_watchdog(struct gateway *gateway, const struct notify *notify, unsigned *missed)
+{
+    if (all_turned(gateway)) {
+        *missed = 0;
+        notify_say(notify, "WATCHDOG=1");
+    } else if (++*missed == 2) {
+        log_line(WEIR_LOG_ERROR, "a thread stands still: the watchdog hears nothing until it goes on");
+    }
+}
+
+/* The next signal; 0: the time has come to feed the watchdog. */
+static int next_signal(const sigset_t *signals, uint64_t watchdog_us)
+{
+    const uint64_t wait_us = watchdog_us / 4;
+    const struct timespec wait = {.tv_sec = (time_t) (wait_us / 1000000), .tv_nsec = (long) (wait_us % 1000000) * 1000};
+    for (;;) {
+        const int number = watchdog_us == 0 ? sigwaitinfo(signals, NULL) : sigtimedwait(signals, NULL, &wait);
+        if (number >= 0 || errno != EINTR) {
+            return number >= 0 ? number : 0;
+        }
+    }
+}
+
+/* Serves until a signal ends it. */
+static void serve(struct gateway *gateway, const sigset_t *signals, const struct notify *notify)
+{
+    const struct gateway_options *options = &gateway->options;
+    unsigned missed = 0;
+    notify_say(notify, "READY=1\nSTATUS=%s -> %s, %u threads", options->listen_text, options->backend_text,
+               gateway->worker_count);
+    for (;;) {
+        const int number = next_signal(signals, notify->watchdog_us);
+        if (number == 0) {
+            feed_watchdog(gateway, notify, &missed);
+        } else if (number == SIGHUP) {
+            notify_reloading(notify);
+            const uint64_t errors = atomic_load(&gateway->reload_errors);
+            reload(gateway);
+            notify_say(notify, "READY=1\nSTATUS=%s -> %s, %u threads%s", options->listen_text, options->backend_text,
+                       gateway->worker_count,
+                       atomic_load(&gateway->reload_errors) == errors ? "" : "; a reload was refused, see the log");
+        } else {
+            notify_say(notify, "STOPPING=1");
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static struct gateway gateway;
@@ -192,6 +259,8 @@ int main(int argc, char **argv)
     if (fit_descriptors(&gateway.options) != 0) {
         return 1;
     }
+    struct notify notify;
+    notify_open(&notify);
     const int code = open_limits(&gateway);
     if (code != 0) {
         return code;
@@ -208,12 +277,10 @@ int main(int argc, char **argv)
         return 1;
     }
     print_start(&gateway);
-    int signal_number = 0;
-    while (sigwait(&signals, &signal_number) == 0 && signal_number == SIGHUP) {
-        reload(&gateway);
-    }
+    serve(&gateway, &signals, &notify);
     http_stop(http);
     stop(&gateway);
+    notify_close(&notify);
     print_counts(&gateway);
     return atomic_load(&gateway.failed) ? 1 : 0;
 }

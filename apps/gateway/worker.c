@@ -256,6 +256,7 @@ static bool turn(struct loop *loop, int wait_ms)
         outbox_forget_sizes(&loop->to_clients);
     }
     publish_counters(loop);
+    bump(&loop->worker->counters.turns, 1);
     return received;
 }
 
