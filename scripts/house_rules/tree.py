@@ -235,7 +235,7 @@ class Source:
 
 class Tree:
     """The project under a root, or as much of one as there is."""
-    FOLDERS = ("src", "include", "cmake", "apps", "bench", "tests", "docs", "scripts", ".ci")
+    FOLDERS = ("src", "include", "cmake", "apps", "bench", "tests", "docs", "scripts", "debian", ".ci")
 
     def __init__(self, root):
         self.root = pathlib.Path(root)

@@ -6,7 +6,7 @@ The scripts read their arguments before they do anything: scripts_test.py SOURCE
 Whatever would install or build is replaced by a program that writes down how it was called.
 
 Guards: scripts/run, scripts/test, scripts/bench, scripts/setup, scripts/lint, scripts/servers, scripts/plots,
-scripts/platform
+scripts/platform, scripts/abi
 """
 import os
 import pathlib
@@ -19,13 +19,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install
 from tap import Failed, Skipped, main as run_checks  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[1])
-SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform", "abi")
+SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform", "abi", "package")
 # Says of every package that it is not installed.
 RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >>"$RECORD_PATH"\n'
 SUDO = '#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n'
 RECORDED = ("apt-get", "apt-cache", "dpkg-query", "meson", "ninja", "clang", "clang-format", "cppcheck", "gnuplot", "pip")
 HEAVY = {"clang", "clang-tidy", "cppcheck", "cmake", "spin", "valgrind", "libcmocka-dev", "libbenchmark-dev", "g++",
-         "python3-pip", "mmdebstrap"}
+         "python3-pip", "mmdebstrap", "lintian", "abigail-tools", "strace"}
 
 
 def call(*words, record_python=False):
@@ -68,7 +68,7 @@ def refuses():
               ("lint", "src"), ("test", "--for"), ("test", "--for", "src/nothing.c"), ("test", "unit", "--for"), ("servers",
                                                                       "build", "--bogus"), ("test", "--fast", "trixie"),
                                                                       ("platform",), ("platform", "arm46"),
-              ("platform", "trixie", "arm64")]
+              ("platform", "trixie", "arm64"), ("package", "--output")]
     for case in cases:
         status, output, calls = call(*case)
         expect(status == 2 and f"scripts/{case[0]}: " in output, case, status, output)
