@@ -127,7 +127,21 @@ def main():
             json.loads((share / "weir/policies.schema.json").read_text())
             run(prefix / "bin" / "weir", "check", source / "tests/fuzz/corpus/yaml/quotas.yaml", env=environment)
 
-        tap.main([recipe, own_prefix, metadata, command, *cmake.checks(prefix, tree, source, environment)])
+        def everything():
+            """every manual page is installed, and the gateway's units with the files to begin with"""
+            pages = [path for folder in ("apps/*/man", "docs/man") for path in source.glob(f"{folder}/*.[1-9]")]
+            wanted = [prefix / f"share/man/man{path.suffix[1]}" / path.name for path in pages]
+            if (prefix / "bin/weir-gateway").exists():
+                wanted += [prefix / "lib/systemd/system" / name for name in ("weir-gateway.service", "weir-gateway@.service")]
+                wanted += [prefix / "share/weir/examples" / name for name in ("gateway.env", "gateway.yaml")]
+                unit = (prefix / "lib/systemd/system/weir-gateway.service").read_text()
+                if f"ExecStart={prefix}/bin/weir-gateway " not in unit or f"EnvironmentFile={prefix}/etc/weir/gateway.env" not in unit:
+                    raise Failed(unit)
+            missing = [str(path) for path in wanted if not path.is_file()]
+            if missing or len(pages) < 8:
+                raise Failed(f"not installed: {missing}; there are {pages}")
+
+        tap.main([recipe, own_prefix, metadata, command, everything, *cmake.checks(prefix, tree, source, environment)])
 
 
 if __name__ == "__main__":

@@ -163,6 +163,10 @@ def chroot_packages():
         expect(not set(packages) & (unneeded | {"libck-dev:arm64"}), packages)
         done = in_namespace("scripts/test", "arm64", cwd=tree, env=environment)
         expect(done.returncode == 1 and done.stdout.endswith("0 passed, 1 failed\n"), done)
+        done = in_namespace("scripts/platform", "package", cwd=tree, env=environment)
+        expect(done.returncode == 77 and "no chroot of Debian" in done.stderr, done)
+        done = in_namespace("scripts/test", "package", cwd=tree, env=environment)
+        expect(done.returncode == 1 and done.stdout.endswith("0 passed, 1 failed\n"), done)
 
 
 # What meson writes of a build: two tests of one program, one that soaks, one of Python, and a model's.
