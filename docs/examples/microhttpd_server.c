@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A small HTTP server on threads of a library, libmicrohttpd: four of them. Each client's address may send 5 requests a second and 10 at once; every
- * answer tells the client how it stands, and who is refused gets a 429 with Retry-After.
+ * A small HTTP server on threads of a library, libmicrohttpd: four of them. Each client's address may send 5 requests a
+ * second and 10 at once; every answer tells the client how it stands, and who is refused gets a 429 with Retry-After.
  *
  *   microhttpd_server [PORT [REDIS_URL]]    port 0: any that is free; with redis://127.0.0.1 the limit is the fleet's
  *

@@ -67,10 +67,16 @@ NOT_RUN = [
     ("docs/operations.md", "expected_nodes is 2", LOG),
     ("docs/operations.md", "redis 10.0.0.5:6379", LOG),
     ("docs/operations.md", "policy api begins", LOG),
+    ("docs/packages.md", "scripts/package", "the suite package builds, installs and purges them"),
+    ("docs/packages.md", "sudo editor", ROOT),
+    ("docs/packages.md", "  [Service]", "a unit of systemd; tests/install/units_test.py verifies the installed ones"),
+    ("docs/packages.md", "podman build", "it needs an engine of containers"),
     ("docs/performance.md", "scripts/bench ", LONG),
     ("docs/performance.md", "perf c2c", "it needs a processor whose events perf can read"),
     ("docs/policies.md", "gateway.yaml:4:20", "errors, shortened"),
     ("docs/policies.md", "# yaml-language-server", "a comment for editors"),
+    ("docs/simulate.md", "weir simulate --policies api.yaml /var", "tests/weir_command/simulate_page_test.py runs the page's log"),
+    ("docs/simulate.md", "function line", "tests/weir_command/simulate_page_test.py makes the log by this program"),
 ]
 
 

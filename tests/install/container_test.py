@@ -53,16 +53,17 @@ def form():
     for instruction, rest in build + image:
         if instruction not in ("FROM", "RUN", "COPY", "WORKDIR", "USER", "STOPSIGNAL", "ENTRYPOINT", "CMD"):
             raise Failed(f"{instruction} {rest}")
-        if instruction == "RUN" and re.search(r"[|;`$]|curl|wget|sudo", rest):
+        if instruction == "RUN" and re.search(r"[|;`$]|(^|\s)(curl|wget|sudo)\s", rest):
             raise Failed(f"a trick of the shell: {rest}")
 
 
 def builds_with():
     """its first stage installs what scripts/setup installs for building"""
     wanted = set(run(SOURCE / "scripts/setup", "--list", "run").split())
+    known = set(run(SOURCE / "scripts/setup", "--list", "package").split())  # and what the weir command can be built with
     found = installed(stages()[0])
-    if found != wanted:
-        raise Failed(f"not in the Containerfile: {sorted(wanted - found)}; not in scripts/setup: {sorted(found - wanted)}")
+    if not wanted <= found <= known:
+        raise Failed(f"not in the Containerfile: {sorted(wanted - found)}; not in scripts/setup: {sorted(found - known)}")
 
 
 def runs_with():
