@@ -31,9 +31,9 @@ struct weir_shared {
     _Atomic uint32_t half_changed; /* 1: a process died while it changed policies */
     _Atomic uint64_t override_count;
     _Atomic uint64_t override_until_ns; /* fleet time at which the first override in force ends; 0: none does */
-    pthread_mutex_t work_lock;  /* see leader.h; guards what follows */
-    _Atomic uint32_t leader;    /* index of a joined process; JOINED_NONE: there is none */
-    _Atomic uint64_t worked_ns; /* when the leader last worked, monotonic */
+    pthread_mutex_t work_lock;          /* see leader.h; guards what follows */
+    _Atomic uint32_t leader;            /* index of a joined process; JOINED_NONE: there is none */
+    _Atomic uint64_t worked_ns;         /* when the leader last worked, monotonic */
 };
 
 struct weir {

@@ -63,8 +63,8 @@ static inline struct policy_snapshot *policy_snapshot_place(const struct weir_th
 }
 
 /*
- * What weir_reserve needs of a policy with one queue that no other node uses. A thread caches it as a snapshot, and uses
- * it outside of an RCU section. The numbers are of no time.
+ * What weir_reserve needs of a policy with one queue that no other node uses. A thread caches it as a snapshot, and
+ * uses it outside of an RCU section. The numbers are of no time.
  */
 struct policy_queue {
     uint64_t mix;   /* as in struct policy_snapshot */

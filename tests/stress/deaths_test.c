@@ -7,8 +7,8 @@
  * has changed what processes share.
  *
  * Guards: src/thread/repair.c, src/thread/settling.c, src/thread/slot_account.h, src/thread/rcu.c,
- * src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/process/mend.c, src/base/memory/buddy.c, src/process/history_store.c,
- * src/process/insert.c, src/base/spin.h
+ * src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/process/mend.c, src/base/memory/buddy.c,
+ * src/process/history_store.c, src/process/insert.c, src/base/spin.h
  */
 #include <errno.h>
 #include <signal.h>

@@ -4,9 +4,9 @@
  *
  *     decision_player POLICIES POLICY PREFIX QUEUES
  *
- * PREFIX is that of weir_address_form, or 0: keys have no form. QUEUES is 1 where the policy has a leaky bucket. Standard
- * input has a line "TIME_MS KEY_IN_HEX COST" for each request, in the order of time. A line of standard output says
- * denied, admitted or delayed.
+ * PREFIX is that of weir_address_form, or 0: keys have no form. QUEUES is 1 where the policy has a leaky bucket.
+ * Standard input has a line "TIME_MS KEY_IN_HEX COST" for each request, in the order of time. A line of standard output
+ * says denied, admitted or delayed.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,8 +76,8 @@ int main(int argc, char **argv)
         const size_t length = strcmp(hex, "-") == 0 ? 0 : read_hex(hex, key_bytes);
         const weir_key key = weir_make_key(w, weir_find_policy(w, argv[2]), key_bytes, length);
         uint64_t wait_ns = 0;
-        const bool pass = argv[4][0] == '1' ? weir_reserve(t, &key, cost, UINT64_MAX, &wait_ns)
-                                            : weir_check(t, &key, cost, NULL);
+        const bool pass =
+            argv[4][0] == '1' ? weir_reserve(t, &key, cost, UINT64_MAX, &wait_ns) : weir_check(t, &key, cost, NULL);
         (void) puts(!pass ? "denied" : wait_ns != 0 ? "delayed" : "admitted");
     }
     weir_detach(t);
