@@ -120,7 +120,10 @@ const struct override_note *override_notes_find(const struct override_notes *not
 void override_notes_author(const char *given, char out[OVERRIDE_AUTHOR_SIZE])
 {
     const char *sudo = getenv("SUDO_USER");
-    const struct passwd *user = getpwuid(getuid());
+    char room[4096];
+    struct passwd entry;
+    struct passwd *user = NULL;
+    (void) getpwuid_r(getuid(), &entry, room, sizeof(room), &user);
     const char *by = given != NULL ? given : sudo != NULL && *sudo != '\0' ? sudo : user != NULL ? user->pw_name : NULL;
     if (by != NULL) {
         (void) snprintf(out, OVERRIDE_AUTHOR_SIZE, "%s", by);

@@ -4,7 +4,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
+
+#include "base/pages.h"
 
 /* A key outside of the sample may have every fourth place. */
 #define HEAVY_PART 4
@@ -14,15 +15,12 @@
 /* Zeros, which begin a page, and are present when they are touched. NULL: out of memory. */
 static void *take(size_t size)
 {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return memory != MAP_FAILED ? memory : NULL;
+    return pages_reserve(size, PAGES_SPARSE);
 }
 
 static void give_back(void *memory, size_t size)
 {
-    if (memory != NULL) {
-        (void) munmap(memory, size);
-    }
+    pages_release(memory, size);
 }
 
 bool clients_open(struct clients *c, size_t max, size_t row_count)
