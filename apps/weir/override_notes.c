@@ -92,7 +92,7 @@ bool override_notes_read(struct redis_link *link, const char *key, bool log, str
     if (good && out->all == NULL) {
         good = error_set(error, -ENOMEM, "out of memory") == 0;
     }
-    if (out->count != 0) {
+    if (out->all != NULL && out->count != 0) {
         qsort(out->all, out->count, sizeof(*out->all), compare_versions);
     }
     return good;

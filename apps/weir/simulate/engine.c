@@ -162,8 +162,7 @@ static int load(struct engine *e, struct node *node, weir_error *error)
         result == 0 ? listed_policies_find(&list, e->options.policy, strlen(e->options.policy)) : NULL;
     if (result == 0 && policy == NULL) {
         result = error_set(error, -ENOENT, "there is no policy \"%s\"", e->options.policy);
-    }
-    if (result == 0) {
+    } else if (result == 0) {
         e->queues = has(policy, WEIR_LEAKY_BUCKET);
         result = policy->mode == WEIR_SHADOW ? enforce(node->w, &list, error) : 0;
     }

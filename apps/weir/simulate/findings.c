@@ -57,7 +57,8 @@ static size_t place_of(unsigned ppm, size_t count)
 
 static bool find_top(struct findings *out, const struct replay *r)
 {
-    out->top = (const struct client **) calloc(r->clients.count + 1, sizeof(*out->top));
+    const size_t size = sizeof(*out->top); /* NOLINT(bugprone-sizeof-expression): pointers are listed */
+    out->top = (const struct client **) calloc(r->clients.count + 1, size);
     for (size_t i = 0; out->top != NULL && i < r->clients.count; i++) {
         const struct client *client = &r->clients.all[i];
         if (client->denied != 0 || client->denied_old != 0) {
@@ -65,7 +66,7 @@ static bool find_top(struct findings *out, const struct replay *r)
         }
     }
     if (out->top != NULL) {
-        qsort((void *) out->top, out->top_count, sizeof(*out->top), compare_denied);
+        qsort((void *) out->top, out->top_count, size, compare_denied);
         out->top_count = out->top_count < r->choices->top ? out->top_count : r->choices->top;
     }
     return out->top != NULL;

@@ -82,7 +82,9 @@ static void put_number_axis(cairo_t *cr, double top, double most, const char *ti
 {
     char text[32];
     const double step = step_of(most);
-    for (double at = 0; at <= most; at += step) {
+    const unsigned count = (unsigned) (most / step + 1e-9);
+    for (unsigned i = 0; i <= count; i++) {
+        const double at = step * i;
         const double y = top + CHART_HEIGHT * (1 - at / most);
         use(cr, grid);
         cairo_move_to(cr, CHART_LEFT, y);

@@ -148,6 +148,7 @@ static int64_t read_fraction(const char *text, size_t most, size_t *length)
 
 bool time_read_haproxy(struct time_cache *cache, const char *text, size_t length, uint64_t *out_ms)
 {
+    static const char zone[] = {' ', '+', '0', '0', '0', '0'};
     char zoned[CLF_TIME_SIZE];
     size_t digits;
     if (length < CLF_ZONE || text[CLF_ZONE - 1] != '.') {
@@ -155,7 +156,7 @@ bool time_read_haproxy(struct time_cache *cache, const char *text, size_t length
     }
     const int64_t ms = read_fraction(text + CLF_ZONE, length - CLF_ZONE, &digits);
     memcpy(zoned, text, CLF_ZONE - 1);
-    memcpy(zoned + CLF_ZONE - 1, " +0000", 6);
+    memcpy(zoned + CLF_ZONE - 1, zone, sizeof(zone));
     if (digits == 0 || CLF_ZONE + digits != length || !time_read_clf(cache, zoned, out_ms)) {
         return false;
     }

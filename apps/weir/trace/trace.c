@@ -145,7 +145,7 @@ bool trace_open(struct trace *t, const char *path, const struct format *format, 
     *t = (struct trace){.name = strcmp(path, "-") == 0 ? "<stdin>" : path, .reader = {.selection = selection}};
     *malformed = false;
     t->bytes = bytes_open(path, &t->fault);
-    t->buffer = t->bytes != NULL ? malloc(BUFFER_SIZE) : NULL;
+    t->buffer = t->bytes != NULL ? calloc(1, BUFFER_SIZE) : NULL;
     if (t->buffer == NULL) {
         return false;
     }
