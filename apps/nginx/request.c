@@ -63,6 +63,7 @@ static ngx_int_t find_queue(ngx_http_request_t *r, const struct limit *limit, co
     }
     out->limit = limit;
     out->zone = zone;
+    out->wait_ns = 0;
     out->key = weir_make_key(w, zone->policy, key.data, key.len);
     return NGX_OK;
 }
