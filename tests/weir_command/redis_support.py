@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A private Redis, and servers that answer as a test wants, for the tests of the weir command."""
+import contextlib
 import os
 import pathlib
+import random
 import shutil
 import socket
 import subprocess
@@ -14,6 +16,16 @@ from command_support import need
 SERVER = os.environ.get("WEIR_TEST_REDIS_SERVER", "redis-server")
 
 
+def free_port():
+    """Below the ephemeral ports, which others are given; a Cluster has the port 10,000 above, too."""
+    while True:
+        port = random.randrange(10000, 20000)
+        with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            other.bind(("127.0.0.1", port + 10000))
+            return port
+
+
 class Redis:
     """A server on a unix socket, and on a port of loopback."""
 
@@ -21,9 +33,7 @@ class Redis:
         need(shutil.which(SERVER) is not None, "there is no redis-server")
         self.place = tempfile.TemporaryDirectory(prefix="weir-command-redis-")
         self.path = pathlib.Path(self.place.name) / "socket"
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self.child = subprocess.Popen([SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.path),
                                        "--save", "", "--dir", self.place.name, *options], stdout=subprocess.DEVNULL)
         self.url = f"unix://{self.path}"

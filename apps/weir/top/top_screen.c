@@ -9,6 +9,8 @@
 
 #include <ncurses.h>
 
+#include "top_terminal.h"
+
 static SCREEN *terminal;
 static size_t first; /* line of the view at the top of the screen */
 
@@ -27,7 +29,7 @@ bool screen_open(bool colour, char *why, size_t size)
                         term != NULL ? term : "");
         return false;
     }
-    terminal = newterm(NULL, stdout, stdin);
+    terminal = terminal_is_known(term) ? newterm(NULL, stdout, stdin) : NULL;
     if (terminal == NULL) {
         (void) snprintf(why, size, "TERM is \"%.40s\", which is not known here; --once prints once", term);
         return false;
