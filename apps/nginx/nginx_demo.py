@@ -59,6 +59,14 @@ def alive(pid):
         return False
 
 
+def command_line(pid):
+    """The arguments of a process; nothing where the process has ended."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 class Nginx:
     """An nginx of its own: private directory, one port of 127.0.0.1, the module of a build."""
 
@@ -143,10 +151,10 @@ class Nginx:
         try:
             pid = master or self.master_pid()
             pids = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            # A child that has not become a worker yet still has its parent's title.
-            return {int(p) for p in pids if b"worker process" in pathlib.Path(f"/proc/{p}/cmdline").read_bytes()}
         except (OSError, ValueError):
             return set()
+        # A child that has not become a worker yet still has its parent's title.
+        return {int(pid) for pid in pids if b"worker process" in command_line(pid)}
 
     def reload(self, http=None, wait=True):
         """Reloads, and waits until the old workers are gone."""

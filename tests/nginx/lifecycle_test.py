@@ -202,7 +202,7 @@ def test_workers_have_a_thread_for_redis_alone_and_the_master_never():
                     found = {pid: len(list(pathlib.Path(f"/proc/{pid}/task").iterdir()))
                              for pid in (nginx.master_pid(), *nginx.worker_pids())}
                     assert found.pop(nginx.master_pid()) == 1, daemon
-                    assert list(found.values()) == [threads], found
+                    assert list(found.values()) == [threads], (found, nginx.log()[-2000:])
                     nginx.reload()
 
 
