@@ -14,7 +14,7 @@ static void add_policy(struct policies *policies, const char *name, const struct
 {
     const size_t count = atomic_load_explicit(&policies->count, memory_order_relaxed);
     struct gateway_policy *policy = &policies->all[count];
-    (void) snprintf(policy->name, sizeof(policy->name), "%s", name);
+    (void) snprintf(policy->name, sizeof(policy->name), "%.*s", POLICY_KIND_SIZE - 1, name); /* no name is longer */
     policy->kind = *kind;
     atomic_store(&policy->id, WEIR_NO_POLICY);
     atomic_store(&policies->count, count + 1); /* workers see the entry whole */
