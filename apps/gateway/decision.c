@@ -126,6 +126,20 @@ static size_t take_places(struct decision *d, uint64_t bits)
     return count;
 }
 
+/* A packet was denied by a policy: into the file of such packets. */
+static void record(struct decision *d, const struct datagram *datagram, size_t policy)
+{
+    struct address to = *d->listen;
+    const struct in6_addr *local = d->locals != NULL ? &d->locals[datagram->message] : NULL;
+    if (local != NULL && to.u.any.sa_family == AF_INET) {
+        memcpy(&to.u.v4.sin_addr, &local->s6_addr[12], sizeof(to.u.v4.sin_addr));
+    } else if (local != NULL) {
+        to.u.v6.sin6_addr = *local;
+    }
+    record_denied(d->record, &d->requests->from[datagram->message], &to, datagram->data, datagram->size, policy,
+                  d->now);
+}
+
 /* Counts packet `n` for the policy that dropped it, and tells the kernel of a source that comes again and again. */
 static void count_drop(struct decision *d, const struct checked_by *by, size_t n)
 {
@@ -134,6 +148,9 @@ static void count_drop(struct decision *d, const struct checked_by *by, size_t n
     bump(&d->counters->dropped[by->indices[column]], 1);
     xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
                &d->requests->from[datagram->message], d->now);
+    if (d->record != NULL) {
+        record(d, datagram, by->indices[column]);
+    }
 }
 
 /* Of the packets of one family whose bits are set, those that pass all limits; counts them by policy. */

@@ -15,6 +15,7 @@
 
 #include "burst.h"
 #include "network.h"
+#include "record/record.h"
 #include "xdp/xdp.h"
 
 struct counters;
@@ -28,8 +29,11 @@ struct decision {
     const struct burst *requests;
     const struct datagram *datagrams;
     uint64_t bursts, clock_cost_ns;
-    uint32_t now;        /* seconds; set by the worker */
-    struct xdp_view xdp; /* what the kernel is told of denials */
+    uint32_t now;               /* seconds; set by the worker */
+    struct xdp_view xdp;        /* what the kernel is told of denials */
+    struct record_view *record; /* NULL: denied packets are not recorded */
+    const struct address *listen;
+    const struct in6_addr *locals; /* to which address of this host a message came; NULL: to `listen` */
     /* Of the packets of one family: */
     unsigned char places[BURST_COUNT]; /* in the burst */
     unsigned char denied_by[BURST_COUNT];

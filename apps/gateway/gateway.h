@@ -18,6 +18,7 @@
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   xdp/        denials in the kernel
+ *   record/     a sample of denied packets in a file
  *   log.c       lines on stderr: levels and forms; denial_line.c: of the library's about a policy that denies
  *   status.c    metrics and status as text; status_table.c: as tables of HTML
  *   http.c      serves them
@@ -36,6 +37,7 @@
 #include "backend.h"
 #include "log.h"
 #include "policies.h"
+#include "record/record.h"
 
 #define GATEWAY_THREADS_MAX  64
 #define GATEWAY_SESSIONS_MIN 16
@@ -56,6 +58,7 @@ struct gateway_options {
     bool offload, allow_missing, proxy_protocol, no_denial_log;
     weir_log_level log_level;
     enum log_format log_format;
+    struct record_options record;
 };
 
 /* Written by one thread, read by any. offered == passed + the sum of dropped */
@@ -92,7 +95,8 @@ struct gateway {
     weir *weir; /* NULL: nothing is limited */
     struct policies policies;
     struct backend backend;
-    struct xdp *xdp; /* NULL: no packet is dropped in the kernel */
+    struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
+    struct record *record; /* NULL: denied packets are not recorded */
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;

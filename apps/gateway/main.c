@@ -62,6 +62,7 @@ static int open_limits(struct gateway *gateway)
 
 static void reload(struct gateway *gateway)
 {
+    record_reopen(gateway->record);
     if (gateway->weir == NULL) {
         log_line(WEIR_LOG_WARNING, "there are no policies to read again: it was started without --policies");
         return;
@@ -126,6 +127,7 @@ static void stop(struct gateway *gateway)
         worker_close(&gateway->workers[i]);
     }
     xdp_stop(gateway->xdp);
+    record_stop(gateway->record);
     weir_close(gateway->weir);
 }
 
@@ -151,6 +153,17 @@ static void start_xdp(struct gateway *gateway)
     struct xdp_status status;
     (void) xdp_get_status(gateway->xdp, &status);
     log_line(WEIR_LOG_INFO, "the kernel drops packets at %s (XDP, %s)", status.interface, status.mode);
+}
+
+/* False: denied packets cannot be recorded. */
+static bool start_record(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    if (options->record.path == NULL) {
+        return true;
+    }
+    gateway->record = record_start(&options->record, options->threads, &gateway->policies);
+    return gateway->record != NULL;
 }
 
 static void print_start(const struct gateway *gateway)
@@ -266,7 +279,7 @@ int main(int argc, char **argv)
         return code;
     }
     start_xdp(&gateway);
-    if (start_workers(&gateway) != 0) {
+    if (!start_record(&gateway) || start_workers(&gateway) != 0) {
         stop(&gateway);
         return 1;
     }

@@ -34,6 +34,10 @@ static const char usage[] =
     "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
     "  --xdp IFACE[,mode=native|generic]\n"
     "                           drop packets of sources whose denials repeat in the kernel, at this interface\n"
+    "  --record FILE            write a sample of the packets that are denied to FILE (pcapng)\n"
+    "  --record-rate N          at most so many packets a second (1000)\n"
+    "  --record-snap BYTES      of each packet's payload (256)\n"
+    "  --record-size MB         of a file; a full one becomes FILE.1 (100)\n"
     "  --proxy-protocol         begin each packet to the backend with a PROXY protocol v2 header\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
     "  --log-level LEVEL        error, warning or info (info): lines up to this one\n"
@@ -128,6 +132,10 @@ static const struct option long_options[] = {
     {"fleet-secret-file", required_argument, NULL, 'f'},
     {"proxy-protocol", no_argument, NULL, 'y'},
     {"xdp", required_argument, NULL, 'X'},
+    {"record", required_argument, NULL, 'R'},
+    {"record-rate", required_argument, NULL, 'A'},
+    {"record-snap", required_argument, NULL, 'N'},
+    {"record-size", required_argument, NULL, 'M'},
     {"no-offload", no_argument, NULL, 'o'},
     {"log-level", required_argument, NULL, 'L'},
     {"log-format", required_argument, NULL, 'F'},
@@ -172,6 +180,9 @@ static bool take_text(struct command *command, int option, const char *value)
             wrong("xdp", value, "give an interface, and a mode if you like: eth0,mode=native or eth0,mode=generic");
         }
         return true;
+    case 'R':
+        out->record.path = value;
+        return true;
     case 'w':
         command->password_file = value;
         return true;
@@ -207,6 +218,15 @@ static bool take_number(struct gateway_options *out, int option, const char *val
         return true;
     case 'k':
         out->max_keys = number("max-keys", value, 1000, 100000000);
+        return true;
+    case 'A':
+        out->record.rate = number("record-rate", value, 1, 1000000);
+        return true;
+    case 'N':
+        out->record.snap = number("record-snap", value, 0, 65507);
+        return true;
+    case 'M':
+        out->record.size_mb = number("record-size", value, 1, 1000000);
         return true;
     case 'd':
         out->idle_seconds = number("idle", value, 1, 86400);
@@ -268,6 +288,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
                                     .max_keys = 262144,
                                     .idle_seconds = 30,
                                     .offload = true,
+                                    .record = {.rate = 1000, .snap = 256, .size_mb = 100},
                                     .log_level = WEIR_LOG_INFO,
                                     .log_format = log_default_format(),
                                     .threads = default_threads()};

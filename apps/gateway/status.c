@@ -90,6 +90,16 @@ struct text write_metrics(struct gateway *gateway)
                kernel.bytes);
         metric(&text, "kernel_held_keys", "gauge", "Sources and networks whose packets XDP drops.", kernel.keys);
     }
+    struct record_status recorded;
+    if (record_get_status(gateway->record, &recorded)) {
+        metric(&text, "recorded_packets_total", "counter", "Denied packets in the files of --record.",
+               recorded.packets);
+        metric(&text, "record_lost_packets_total", "counter",
+               "Denied packets that were to be recorded and were not: the queue was full, or the file failed.",
+               recorded.lost);
+        metric(&text, "record_fails", "gauge", "Whether the file of --record cannot be written: 1, or 0.",
+               recorded.fails);
+    }
     metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
     metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
     if (gateway->weir != NULL) {
@@ -188,6 +198,13 @@ struct text write_status(struct gateway *gateway)
             kernel.interface, kernel.mode, kernel.keys, kernel.packets, kernel.bytes);
     } else {
         add(&text, "\"kernel\":null,");
+    }
+    struct record_status recorded;
+    if (record_get_status(gateway->record, &recorded)) {
+        add(&text, "\"record\":{\"fails\":%s,\"packets\":%" PRIu64 ",\"lost\":%" PRIu64 "},",
+            recorded.fails ? "true" : "false", recorded.packets, recorded.lost);
+    } else {
+        add(&text, "\"record\":null,");
     }
     add(&text, "\"limited\":%s,\"keys\":%" PRIu64 ",\"redis\":\"%s\",\"live_nodes\":%" PRIu32 ",\"fleet_age_ms\":",
         gateway->weir != NULL ? "true" : "false", stats.key_count, links[stats.link], stats.live_nodes);

@@ -315,6 +315,9 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->run = NO_RUN;
         loop->backend.backend = &gateway->backend;
         loop->decision.xdp.xdp = gateway->xdp;
+        loop->decision.record = record_view(gateway->record, (unsigned) (worker - gateway->workers));
+        loop->decision.listen = &options->listen;
+        loop->decision.locals = loop->asks_local ? loop->locals : NULL;
         decision_open(&loop->decision, gateway, &worker->counters, &loop->requests, loop->datagrams);
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
