@@ -14,7 +14,17 @@
 
 _Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 
-/* The policies that packets of one family are checked by. */
+/* Of a policy: it is for all packets; it is for a kind that there is not. */
+#define ANY_KIND 0
+#define NO_KIND  255
+
+/* Packets that are checked by the same policies. */
+struct group {
+    bool v4;
+    unsigned kind; /* 0: of no kind, or of one that no policy tells apart */
+};
+
+/* The policies that packets of one group are checked by. */
 struct checked_by {
     unsigned char indices[POLICIES_MAX];
     weir_policy_id ids[POLICIES_MAX];
@@ -44,16 +54,58 @@ void decision_open(struct decision *d, struct gateway *gateway, struct counters 
     d->clock_cost_ns = clock_cost_ns();
 }
 
-static void find_policies(const struct decision *d, bool v4, bool shadow, struct checked_by *out)
+/* Takes the kinds in force, and which of them have policies of their own. */
+static void take_kinds(struct decision *d, size_t policy_count)
+{
+    d->kinds_generation = kind_store_copy(&d->gateway->kinds, &d->kinds);
+    d->policy_count = policy_count;
+    d->apart = 0;
+    d->has_free = false;
+    for (size_t i = 0; i < policy_count; i++) {
+        const char *name = d->gateway->policies.all[i].kind.packet_kind;
+        const unsigned number = packet_kinds_find(&d->kinds, name);
+        d->kind_of_policy[i] = (unsigned char) (name[0] == '\0' ? ANY_KIND : number != 0 ? number : NO_KIND);
+        d->apart |= number != 0 ? UINT32_C(1) << number : 0;
+    }
+    for (size_t i = 0; i < d->kinds.count; i++) {
+        const bool free_of_cost = d->kinds.all[i].cost == 0;
+        d->apart |= free_of_cost ? UINT32_C(1) << (i + 1) : 0;
+        d->has_free = d->has_free || free_of_cost;
+    }
+    memset(d->packet_kinds, 0, sizeof(d->packet_kinds));
+}
+
+/* Finds the kinds of the packets of a burst. */
+static void find_kinds(struct decision *d, size_t count)
+{
+    const size_t policy_count = atomic_load_explicit(&d->gateway->policies.count, memory_order_acquire);
+    if (kind_store_moved(&d->gateway->kinds, d->kinds_generation) || policy_count != d->policy_count) {
+        take_kinds(d, policy_count);
+    }
+    for (size_t i = 0; d->kinds.count != 0 && i < count; i++) {
+        d->packet_kinds[i] = (unsigned char) packet_kinds_match(&d->kinds, d->datagrams[i].data, d->datagrams[i].size);
+    }
+}
+
+/* Whether a policy is for packets of a group. What costs nothing is checked by no policy that counts packets of all. */
+static bool is_for(const struct decision *d, size_t i, const struct group *group)
+{
+    const struct policy_kind *kind = &d->gateway->policies.all[i].kind;
+    const bool free_of_cost = group->kind != 0 && d->kinds.all[group->kind - 1].cost == 0;
+    return policy_kind_concerns(kind, group->v4) &&
+           (d->kind_of_policy[i] == ANY_KIND ? kind->of_bytes || !free_of_cost : d->kind_of_policy[i] == group->kind);
+}
+
+static void find_policies(const struct decision *d, const struct group *group, bool shadow, struct checked_by *out)
 {
     const struct policies *policies = &d->gateway->policies;
-    const size_t count = atomic_load_explicit(&policies->count, memory_order_acquire); /* pairs with add_policy() */
+    const size_t count = d->policy_count; /* since find_kinds(): the entries are whole */
     out->count = 0;
     out->bytes = false;
     for (size_t i = 0; i < count; i++) {
         const struct gateway_policy *policy = &policies->all[i];
         const weir_policy_id id = atomic_load_explicit(&policy->id, memory_order_relaxed);
-        if (id == WEIR_NO_POLICY || !policy_kind_concerns(&policy->kind, v4) ||
+        if (id == WEIR_NO_POLICY || !is_for(d, i, group) ||
             atomic_load_explicit(&policy->shadow, memory_order_relaxed) != shadow) {
             continue;
         }
@@ -85,7 +137,17 @@ static weir_key make_key(const struct decision *d, const struct checked_by *by, 
     return weir_make_key(d->gateway->weir, by->ids[column], data, length);
 }
 
-/* Makes the keys of packet `n` of a family. Packets of one message have the same keys. */
+/* What a packet of the burst costs of a policy. */
+static uint64_t cost_of(const struct decision *d, const struct policy_kind *kind, size_t place)
+{
+    const unsigned number = d->packet_kinds[place];
+    if (kind->of_bytes) {
+        return d->datagrams[place].size;
+    }
+    return number == 0 || kind->packet_kind[0] != '\0' ? 1 : d->kinds.all[number - 1].cost;
+}
+
+/* Makes the keys of packet `n` of a group. Packets of one message have the same keys. */
 static void make_keys(struct decision *d, const struct checked_by *by, size_t n)
 {
     const size_t width = by->count;
@@ -97,14 +159,14 @@ static void make_keys(struct decision *d, const struct checked_by *by, size_t n)
         const bool kept = again || (n != 0 && kind_of(d, by, i)->scope == SCOPE_OVERALL);
         keys[i] =
             kept ? keys[i - width] : make_key(d, by, i, &d->requests->from[datagram->message], d->bytes[n * width + i]);
-        costs[i] = kind_of(d, by, i)->of_bytes ? datagram->size : 1;
+        costs[i] = cost_of(d, kind_of(d, by, i), d->places[n]);
     }
 }
 
-/* Packet `n` of the family for each bit of the answer. */
+/* Packet `n` of the group for each bit of the answer. */
 static uint64_t ask(struct decision *d, const struct checked_by *by, size_t count)
 {
-    const uint64_t *costs = by->bytes ? d->costs : NULL;
+    const uint64_t *costs = by->bytes || d->kinds.count != 0 ? d->costs : NULL;
     uint64_t allowed = 0;
     if (by->count == 1) {
         memset(d->denied_by, 0, count);
@@ -140,24 +202,35 @@ static void record(struct decision *d, const struct datagram *datagram, size_t p
                   d->now);
 }
 
+/*
+ * Whether the kernel may drop all packets of a key that a policy denies: not where packets of another kind, or some
+ * that cost nothing, would pass.
+ */
+static bool drops_all(const struct decision *d, const struct policy_kind *kind)
+{
+    return kind->packet_kind[0] == '\0' && (kind->of_bytes || !d->has_free);
+}
+
 /* Counts packet `n` for the policy that dropped it, and tells the kernel of a source that comes again and again. */
 static void count_drop(struct decision *d, const struct checked_by *by, size_t n)
 {
     const size_t column = d->denied_by[n];
     const struct datagram *datagram = &d->datagrams[d->places[n]];
     bump(&d->counters->dropped[by->indices[column]], 1);
-    xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
-               &d->requests->from[datagram->message], d->now);
+    if (drops_all(d, kind_of(d, by, column))) {
+        xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
+                   &d->requests->from[datagram->message], d->now);
+    }
     if (d->record != NULL) {
         record(d, datagram, by->indices[column]);
     }
 }
 
-/* Of the packets of one family whose bits are set, those that pass all limits; counts them by policy. */
-static uint64_t pass_enforced(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+/* Of the packets of one group whose bits are set, those that pass all limits; counts them by policy. */
+static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct group *group, size_t *checks)
 {
     struct checked_by by;
-    find_policies(d, v4, false, &by);
+    find_policies(d, group, false, &by);
     if (by.count == 0 || bits == 0) {
         return bits;
     }
@@ -181,19 +254,20 @@ static uint64_t pass_enforced(struct decision *d, uint64_t bits, bool v4, size_t
     return passing;
 }
 
-/* Counts what policies in shadow mode would deny of the packets of one family whose bits are set. */
-static void count_shadow(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+/* Counts what policies in shadow mode would deny of the packets of one group whose bits are set. */
+static void count_shadow(struct decision *d, uint64_t bits, const struct group *group, size_t *checks)
 {
     struct checked_by by;
-    find_policies(d, v4, true, &by);
+    find_policies(d, group, true, &by);
     for (size_t i = 0; i < by.count; i++) {
         uint64_t would_deny = 0;
         size_t count = 0;
         for (uint64_t left = bits; left != 0; left &= left - 1) {
-            const struct datagram *datagram = &d->datagrams[__builtin_ctzll(left)];
+            const size_t place = (size_t) __builtin_ctzll(left);
+            const struct datagram *datagram = &d->datagrams[place];
             const weir_key key = make_key(d, &by, i, &d->requests->from[datagram->message], d->bytes[0]);
             weir_verdict verdict;
-            (void) weir_check(d->limits, &key, kind_of(d, &by, i)->of_bytes ? datagram->size : 1, &verdict);
+            (void) weir_check(d->limits, &key, cost_of(d, kind_of(d, &by, i), place), &verdict);
             would_deny += verdict.would_deny;
             count++;
         }
@@ -214,14 +288,43 @@ static uint64_t find_v4(const struct decision *d, uint64_t bits)
     return v4;
 }
 
+/* The kind by which a packet's policies are told apart. */
+static unsigned kind_apart(const struct decision *d, size_t place)
+{
+    const unsigned kind = d->packet_kinds[place];
+    return d->apart >> kind & 1 ? kind : 0;
+}
+
+/* Of the packets whose bits are set, those of the first one's kind; all, where policies tell no kinds apart. */
+static uint64_t find_kind(const struct decision *d, uint64_t bits, unsigned *kind)
+{
+    uint64_t same = 0;
+    *kind = d->apart != 0 && bits != 0 ? kind_apart(d, (size_t) __builtin_ctzll(bits)) : 0;
+    for (uint64_t left = d->apart != 0 ? bits : 0; left != 0; left &= left - 1) {
+        same |= kind_apart(d, (size_t) __builtin_ctzll(left)) == *kind ? left & (0 - left) : 0;
+    }
+    return d->apart != 0 ? same : bits;
+}
+
+/* Of the packets of one family whose bits are set, those that pass. */
+static uint64_t pass_family(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+{
+    uint64_t passing = 0;
+    for (uint64_t left = bits; left != 0;) {
+        struct group group = {.v4 = v4};
+        const uint64_t same = find_kind(d, left, &group.kind);
+        const uint64_t allowed = pass_enforced(d, same, &group, checks);
+        count_shadow(d, allowed, &group, checks);
+        passing |= allowed;
+        left &= ~same;
+    }
+    return passing;
+}
+
 static uint64_t pass_all(struct decision *d, uint64_t bits, size_t *checks)
 {
     const uint64_t v4 = find_v4(d, bits);
-    const uint64_t passing_v4 = pass_enforced(d, v4, true, checks);
-    const uint64_t passing_v6 = pass_enforced(d, bits & ~v4, false, checks);
-    count_shadow(d, passing_v4, true, checks);
-    count_shadow(d, passing_v6, false, checks);
-    return passing_v4 | passing_v6;
+    return pass_family(d, v4, true, checks) | pass_family(d, bits & ~v4, false, checks);
 }
 
 static uint64_t sum_bytes(const struct decision *d, uint64_t bits)
@@ -242,6 +345,7 @@ uint64_t decision_make(struct decision *d, size_t count)
         const bool timed = ++d->bursts % TIME_EVERY == 0;
         const uint64_t before_ns = timed ? clock_ns() : 0;
         size_t checks = 0;
+        find_kinds(d, count);
         passing = pass_all(d, all, &checks);
         if (timed) {
             const uint64_t took_ns = clock_ns() - before_ns;

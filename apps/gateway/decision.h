@@ -14,6 +14,7 @@
 #include <weir/weir.h>
 
 #include "burst.h"
+#include "kinds/packet_kind.h"
 #include "network.h"
 #include "record/record.h"
 #include "xdp/xdp.h"
@@ -34,6 +35,13 @@ struct decision {
     struct record_view *record; /* NULL: denied packets are not recorded */
     const struct address *listen;
     const struct in6_addr *locals; /* to which address of this host a message came; NULL: to `listen` */
+    struct packet_kinds kinds;     /* those in force */
+    uint32_t kinds_generation;
+    size_t policy_count;                        /* whose kinds are in `kind_of_policy` */
+    unsigned char kind_of_policy[POLICIES_MAX]; /* the number of the kind that a policy is for; or ANY_KIND, NO_KIND */
+    uint32_t apart;                             /* a bit for each kind that not the same policies are for */
+    bool has_free;                              /* a kind costs nothing */
+    unsigned char packet_kinds[BURST_COUNT];    /* of the burst's packets; 0: of none */
     /* Of the packets of one family: */
     unsigned char places[BURST_COUNT]; /* in the burst */
     unsigned char denied_by[BURST_COUNT];

@@ -18,6 +18,7 @@
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
  *   xdp/        denials in the kernel
+ *   kinds/      kinds of packets, their costs, and the file that has them
  *   record/     a sample of denied packets in a file
  *   log.c       lines on stderr: levels and forms; denial_line.c: of the library's about a policy that denies
  *   status.c    metrics and status as text; status_table.c: as tables of HTML
@@ -35,6 +36,7 @@
 
 #include "address.h"
 #include "backend.h"
+#include "kinds/kind_store.h"
 #include "log.h"
 #include "policies.h"
 #include "record/record.h"
@@ -50,6 +52,7 @@ struct gateway_options {
     const char *listen_text, *backend_text, *metrics_text;
     struct address listen, backend, metrics;
     const char *policies; /* NULL: nothing is limited */
+    const char *kinds;    /* NULL: all packets cost 1 */
     char *redis_url, *fleet_secret;
     const char *redis_origin; /* what the URL was given by, for the log */
     const char *redis_prefix, *node_name;
@@ -94,6 +97,7 @@ struct gateway {
     struct gateway_options options;
     weir *weir; /* NULL: nothing is limited */
     struct policies policies;
+    struct kind_store kinds;
     struct backend backend;
     struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
     struct record *record; /* NULL: denied packets are not recorded */

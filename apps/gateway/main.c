@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "gateway.h"
+#include "kinds/kind_file.h"
 #include "log.h"
 #include "notify.h"
 #include "xdp/xdp.h"
@@ -53,7 +54,14 @@ static int open_limits(struct gateway *gateway)
     if (result != 0) {
         return tell_of_open(options, result, error.message);
     }
-    if (!policies_start(&gateway->policies, gateway->weir, options->policies, options->allow_missing)) {
+    struct packet_kinds kinds;
+    bool good = kind_file_read(options->kinds, &kinds, &error);
+    if (!good) {
+        log_line(WEIR_LOG_ERROR, "%s", error.message);
+    }
+    good = good && policies_start(&gateway->policies, gateway->weir, options->policies, &kinds, options->allow_missing);
+    kind_store_set(&gateway->kinds, &kinds);
+    if (!good) {
         weir_close(gateway->weir);
         return 1;
     }
@@ -67,11 +75,18 @@ static void reload(struct gateway *gateway)
         log_line(WEIR_LOG_WARNING, "there are no policies to read again: it was started without --policies");
         return;
     }
-    if (!policies_reload(&gateway->policies, gateway->weir, gateway->options.policies,
-                         gateway->options.allow_missing)) {
+    struct packet_kinds kinds;
+    weir_error error;
+    const bool read = kind_file_read(gateway->options.kinds, &kinds, &error);
+    if (!read) {
+        log_line(WEIR_LOG_ERROR, "policies and kinds stay as they were: %s", error.message);
+    }
+    if (!read || !policies_reload(&gateway->policies, gateway->weir, gateway->options.policies, &kinds,
+                                  gateway->options.allow_missing)) {
         (void) atomic_fetch_add(&gateway->reload_errors, 1);
         return;
     }
+    kind_store_set(&gateway->kinds, &kinds);
     xdp_policies_changed(gateway->xdp);
     (void) atomic_fetch_add(&gateway->reloads, 1);
     log_line(WEIR_LOG_INFO, "policies of %s are in force", gateway->options.policies);
@@ -261,6 +276,7 @@ int main(int argc, char **argv)
     options_parse(argc, argv, &gateway.options);
     log_start(gateway.options.log_level, gateway.options.log_format);
     policies_init(&gateway.policies);
+    kind_store_open(&gateway.kinds);
     gateway.backend.text = gateway.options.backend_text;
     sigset_t signals;
     (void) sigemptyset(&signals);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "gateway.h"
+#include "kinds/kind_file.h"
 #include "secret.h"
 #include "xdp/xdp.h"
 
@@ -17,6 +18,7 @@ static const char usage[] =
     "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000\n"
     "  --backend ADDR           where it forwards to\n"
     "  --policies FILE          YAML policies; without it nothing is limited\n"
+    "  --kinds FILE             YAML kinds of packets, by their first bytes and size, and what each costs\n"
     "  --allow-missing          take a policy file that has no policy of ours, or lacks one that is in force\n"
     "  --check FILE             print what the policies of a file are, or what is wrong with it, and do nothing else\n"
     "  --redis URL              share the limits: redis://[user:password@]host[:port][/db] or unix:///path\n"
@@ -116,6 +118,7 @@ static const struct option long_options[] = {
     {"listen", required_argument, NULL, 'l'},
     {"backend", required_argument, NULL, 'b'},
     {"policies", required_argument, NULL, 'p'},
+    {"kinds", required_argument, NULL, 'K'},
     {"redis", required_argument, NULL, 'r'},
     {"redis-prefix", required_argument, NULL, 'x'},
     {"node-name", required_argument, NULL, 'n'},
@@ -167,6 +170,9 @@ static bool take_text(struct command *command, int option, const char *value)
         return true;
     case 'p':
         out->policies = value;
+        return true;
+    case 'K':
+        out->kinds = value;
         return true;
     case 'x':
         out->redis_prefix = value;
@@ -272,6 +278,24 @@ static void take_other(struct gateway_options *out, int option, char *value)
     }
 }
 
+/* Checks a file of policies, and that of the kinds. False, after a sentence on stderr: a gateway would not start. */
+static bool check_files(const char *policies, const struct gateway_options *options)
+{
+    struct packet_kinds kinds;
+    weir_error error;
+    if (!kind_file_read(options->kinds, &kinds, &error)) {
+        log_line(WEIR_LOG_ERROR, "%s", error.message);
+        return false;
+    }
+    if (!policies_check(policies, &kinds, options->allow_missing)) {
+        return false;
+    }
+    for (size_t i = 0; i < kinds.count; i++) {
+        (void) printf("kind %s: costs %u\n", kinds.all[i].name, (unsigned) kinds.all[i].cost);
+    }
+    return true;
+}
+
 /* One worker for each core. */
 static unsigned default_threads(void)
 {
@@ -300,12 +324,16 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
         }
     }
     if (command.check != NULL && optind == argc) {
-        exit(policies_check(command.check, out->allow_missing) ? 0 : 2);
+        exit(check_files(command.check, out) ? 0 : 2);
     }
     if (optind < argc || out->listen_text == NULL || out->backend_text == NULL) {
         (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
                        optind < argc ? "there is a word too many" : "--listen and --backend are needed");
         exit(2);
+    }
+    if (out->kinds != NULL && out->policies == NULL) {
+        wrong("kinds", out->kinds,
+              "there are no limits that a packet could cost something of; give --policies as well");
     }
     find_redis(out, command.password_file);
     address("listen", out->listen_text, SOCK_DGRAM, &out->listen);

@@ -83,7 +83,8 @@ static void find(struct policies *policies, const weir *w, const struct policy_l
     }
 }
 
-bool policies_start(struct policies *policies, weir *w, const char *path, bool allow_missing)
+bool policies_start(struct policies *policies, weir *w, const char *path, const struct packet_kinds *kinds,
+                    bool allow_missing)
 {
     struct policy_look look;
     weir_error error;
@@ -91,7 +92,8 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
         log_line(WEIR_LOG_ERROR, "%s", error.message);
         return false;
     }
-    bool good = policy_look_may_start(&look, path, allow_missing) && has_room(policies, &look);
+    bool good = policy_look_may_start(&look, path, allow_missing) && has_room(policies, &look) &&
+                policy_look_has_kinds(&look, kinds, path, allow_missing);
     if (good && (!policy_look_name_sources(w, &error) || !policy_look_name_networks(w, &look, &error) ||
                  weir_load_policies(w, path, &error) != 0)) {
         log_line(WEIR_LOG_ERROR, "%s", error.message);
@@ -99,6 +101,7 @@ bool policies_start(struct policies *policies, weir *w, const char *path, bool a
     }
     if (good) {
         policy_look_tell(&look);
+        policy_look_tell_costs(&look, kinds);
         find(policies, w, &look);
     }
     policy_look_close(&look);
@@ -138,7 +141,8 @@ static bool is_as_seen(const struct policies *policies, const struct policy_look
     return true;
 }
 
-bool policies_reload(struct policies *policies, weir *w, const char *path, bool allow_missing)
+bool policies_reload(struct policies *policies, weir *w, const char *path, const struct packet_kinds *kinds,
+                     bool allow_missing)
 {
     struct policy_look look;
     weir_error error;
@@ -153,7 +157,7 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
                  "policies stay as they were: %s: %s, which is in force; to drop a limit in a "
                  "reload, start with --allow-missing",
                  path, lost.bytes);
-    } else if (!has_room(policies, &look)) {
+    } else if (!has_room(policies, &look) || !policy_look_has_kinds(&look, kinds, path, allow_missing)) {
         good = false;
     } else if (!policy_look_name_networks(w, &look, &error) || weir_load_policies(w, path, &error) != 0) {
         log_line(WEIR_LOG_ERROR, "policies stay as they were: %s", error.message);
@@ -162,6 +166,7 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, bool 
         find(policies, w, &look);
         good = is_as_seen(policies, &look, path);
         policy_look_tell(&look);
+        policy_look_tell_costs(&look, kinds);
     }
     policy_look_close(&look);
     return good;
@@ -182,7 +187,7 @@ static void print_policy(const weir *w, weir_thread *thread, const struct looked
                   policy_look_uses(listed->name) ? "" : " (limits nothing here)");
 }
 
-bool policies_check(const char *path, bool allow_missing)
+bool policies_check(const char *path, const struct packet_kinds *kinds, bool allow_missing)
 {
     struct policy_look look;
     weir_error error;
@@ -190,15 +195,17 @@ bool policies_check(const char *path, bool allow_missing)
         log_line(WEIR_LOG_ERROR, "%s", error.message);
         return false;
     }
-    const bool good = policy_look_may_start(&look, path, allow_missing);
+    const bool good =
+        policy_look_may_start(&look, path, allow_missing) && policy_look_has_kinds(&look, kinds, path, allow_missing);
     weir_thread *thread = good ? weir_attach(look.weir) : NULL;
     for (size_t i = 0; thread != NULL && i < look.count; i++) {
         print_policy(look.weir, thread, &look.listed[i]);
     }
+    weir_detach(thread);
     if (good) {
         policy_look_tell(&look);
+        policy_look_tell_costs(&look, kinds);
     }
-    weir_detach(thread);
     policy_look_close(&look);
     return good;
 }

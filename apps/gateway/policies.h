@@ -39,19 +39,23 @@ struct policies {
 void policies_init(struct policies *policies);
 
 /*
+ * `kinds`: the packet kinds that are, or come into force with the file.
+ *
  * Loads the policies a gateway starts with into `w`. False, after a sentence on stderr: the file cannot be taken, or
  * has no policy that the gateway asks for and `allow_missing` is not set.
  */
-bool policies_start(struct policies *policies, weir *w, const char *path, bool allow_missing);
+bool policies_start(struct policies *policies, weir *w, const char *path, const struct packet_kinds *kinds,
+                    bool allow_missing);
 
 /*
  * Loads them again. False, after a sentence on stderr: they stay as they were, as the file cannot be taken, or lacks a
  * policy that is in force and `allow_missing` is not set.
  */
-bool policies_reload(struct policies *policies, weir *w, const char *path, bool allow_missing);
+bool policies_reload(struct policies *policies, weir *w, const char *path, const struct packet_kinds *kinds,
+                     bool allow_missing);
 
 /* Prints on stdout what each policy of a file is. False, after a sentence on stderr: a gateway would not start with it.
  */
-bool policies_check(const char *path, bool allow_missing);
+bool policies_check(const char *path, const struct packet_kinds *kinds, bool allow_missing);
 
 #endif

@@ -41,6 +41,21 @@ static bool read_network(const char **at, struct policy_kind *out)
     return out->prefix != 0 && (!v6 || out->prefix <= V4_BITS);
 }
 
+/* What follows the name of a limit: the kind of its packets, or nothing. */
+static bool read_packet_kind(const char **at, struct policy_kind *out)
+{
+    if (!skip(at, ".")) {
+        return true;
+    }
+    const size_t length = strcspn(*at, "/");
+    if (length == 0 || length >= sizeof(out->packet_kind) || memchr(*at, '.', length) != NULL) {
+        return false;
+    }
+    memcpy(out->packet_kind, *at, length);
+    *at += length;
+    return true;
+}
+
 bool policy_kind_read(const char *name, struct policy_kind *out)
 {
     const char *at = name;
@@ -55,7 +70,7 @@ bool policy_kind_read(const char *name, struct policy_kind *out)
         return false;
     }
     out->of_bytes = skip(&at, "_bytes");
-    return *at == '\0' || *at == '/';
+    return read_packet_kind(&at, out) && (*at == '\0' || *at == '/');
 }
 
 bool policy_kind_concerns(const struct policy_kind *kind, bool v4)

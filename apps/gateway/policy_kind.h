@@ -7,7 +7,8 @@
  *                                network128 of IPv6, network6_1 to network6_32 of IPv6
  *   overall                      all together
  *
- * and each of these with _bytes, whose packets cost their bytes rather than 1.
+ * and each of these with _bytes, whose packets cost their bytes rather than 1. Each of all these with ".KIND" is for
+ * packets of that kind alone (kinds/packet_kind.h), as source.a2s_info.
  */
 #ifndef WEIR_GATEWAY_POLICY_KIND_H
 #define WEIR_GATEWAY_POLICY_KIND_H
@@ -15,16 +16,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "kinds/packet_kind.h"
+
 enum policy_scope { SCOPE_SOURCE, SCOPE_NETWORK_V4, SCOPE_NETWORK_V6, SCOPE_OVERALL };
 
 struct policy_kind {
     enum policy_scope scope;
-    unsigned prefix; /* of a network, in bits */
-    bool of_bytes;   /* a packet costs its bytes rather than 1 */
+    unsigned prefix;                         /* of a network, in bits */
+    bool of_bytes;                           /* a packet costs its bytes rather than 1 */
+    char packet_kind[PACKET_KIND_NAME_SIZE]; /* the kind of the packets that it is for; "": all packets */
 };
 
-/* "network6_128_bytes" and the terminator. */
-#define POLICY_KIND_SIZE 24
+/* "network6_128_bytes", a kind, and the terminator. */
+#define POLICY_KIND_SIZE (24 + PACKET_KIND_NAME_SIZE)
 
 /* Those that each gateway knows, whether or not a file has them. */
 #define POLICY_KIND_COUNT 4

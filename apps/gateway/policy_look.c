@@ -2,6 +2,7 @@
 /* See policy_look.h. */
 #include "policy_look.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,39 +83,55 @@ bool policy_look_name_sources(weir *w, weir_error *error)
            weir_set_key_form(w, "source_bytes", weir_address_form(SOURCE_PREFIX), error) == 0;
 }
 
-/* The networks of a file that has been looked at. */
+/* The networks of a file that has been looked at, and sources by kind of their packets. */
 bool policy_look_name_networks(weir *w, const struct policy_look *look, weir_error *error)
 {
     for (size_t i = 0; i < look->count; i++) {
         const char *name = look->listed[i].name;
         struct policy_kind kind;
-        if (!policy_look_is_tier(name) && policy_kind_read(name, &kind) &&
-            (kind.scope == SCOPE_NETWORK_V4 || kind.scope == SCOPE_NETWORK_V6) &&
-            weir_set_key_form(w, name, &network_form, error) != 0) {
+        if (policy_look_is_tier(name) || !policy_kind_read(name, &kind) || kind.scope == SCOPE_OVERALL) {
+            continue;
+        }
+        const weir_key_form *form = kind.scope == SCOPE_SOURCE ? weir_address_form(SOURCE_PREFIX) : &network_form;
+        if (weir_set_key_form(w, name, form, error) != 0) {
             return false;
         }
     }
     return true;
 }
 
+/* The policies that concern a packet of a kind. */
+static size_t count_concerned(const struct policy_look *look, const char *packet_kind, bool v4)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < look->count; i++) {
+        struct policy_kind kind;
+        const char *name = look->listed[i].name;
+        count += !policy_look_is_tier(name) && policy_kind_read(name, &kind) && policy_kind_concerns(&kind, v4) &&
+                 (kind.packet_kind[0] == '\0' || strcmp(kind.packet_kind, packet_kind) == 0);
+    }
+    return count;
+}
+
 /* Whether a packet can be checked by all policies of the file that concern it. */
 static bool fits_a_packet(const struct policy_look *look, const char *path, weir_error *error)
 {
-    size_t counts[2] = {0, 0};
     for (size_t i = 0; i < look->count; i++) {
         struct policy_kind kind;
-        if (!policy_look_is_tier(look->listed[i].name) && policy_kind_read(look->listed[i].name, &kind)) {
-            counts[0] += policy_kind_concerns(&kind, true);
-            counts[1] += policy_kind_concerns(&kind, false);
+        if (!policy_kind_read(look->listed[i].name, &kind)) {
+            continue;
+        }
+        const size_t v4 = count_concerned(look, kind.packet_kind, true);
+        const size_t v6 = count_concerned(look, kind.packet_kind, false);
+        const size_t most = v4 > v6 ? v4 : v6;
+        if (most > AT_ONCE) {
+            (void) snprintf(error->message, sizeof(error->message),
+                            "%.100s: %zu policies for one packet of IPv%d; give %d or fewer, networks included", path,
+                            most, most == v4 ? 4 : 6, AT_ONCE);
+            return false;
         }
     }
-    const size_t most = counts[0] > counts[1] ? counts[0] : counts[1];
-    if (most > AT_ONCE) {
-        (void) snprintf(error->message, sizeof(error->message),
-                        "%.100s: %zu policies for one packet of IPv%d; give %d or fewer, networks included", path, most,
-                        most == counts[0] ? 4 : 6, AT_ONCE);
-    }
-    return most <= AT_ONCE;
+    return true;
 }
 
 /*
@@ -269,4 +286,62 @@ bool policy_look_may_start(const struct policy_look *look, const char *path, boo
     log_line(WEIR_LOG_ERROR, "%s: %s: nothing would be limited; name a policy so, or give --allow-missing", path,
              words.bytes);
     return false;
+}
+
+/* The name of a kind that may be meant. NULL: none is near. */
+static const char *near_kind(const struct packet_kinds *kinds, const char *wanted)
+{
+    for (size_t i = 0; i < kinds->count; i++) {
+        if (is_near(kinds->all[i].name, wanted)) {
+            return kinds->all[i].name;
+        }
+    }
+    return NULL;
+}
+
+bool policy_look_has_kinds(const struct policy_look *look, const struct packet_kinds *kinds, const char *path,
+                           bool allow_missing)
+{
+    bool has = true;
+    for (size_t i = 0; i < look->count; i++) {
+        const char *name = look->listed[i].name;
+        struct policy_kind kind;
+        if (policy_look_is_tier(name) || !policy_kind_read(name, &kind) || kind.packet_kind[0] == '\0' ||
+            packet_kinds_find(kinds, kind.packet_kind) != 0) {
+            continue;
+        }
+        const char *near = near_kind(kinds, kind.packet_kind);
+        log_line(allow_missing ? WEIR_LOG_WARNING : WEIR_LOG_ERROR,
+                 "%s: policy \"%s\" is for packets of kind \"%s\", and there is no such kind%s%s%s: that limit %s off; "
+                 "%s",
+                 path, name, kind.packet_kind, near != NULL ? " (there is \"" : "", near != NULL ? near : "",
+                 near != NULL ? "\")" : "", allow_missing ? "is" : "would be",
+                 kinds->count != 0 ? "name a kind of --kinds" : "give --kinds with the kind in it");
+        has = false;
+    }
+    return has || allow_missing;
+}
+
+void policy_look_tell_costs(const struct policy_look *look, const struct packet_kinds *kinds)
+{
+    weir_thread *thread = kinds->count != 0 ? weir_attach(look->weir) : NULL;
+    for (size_t i = 0; thread != NULL && i < look->count; i++) {
+        const struct looked_policy *listed = &look->listed[i];
+        struct policy_kind kind;
+        if (!policy_kind_read(listed->name, &kind) || kind.of_bytes || kind.packet_kind[0] != '\0') {
+            continue;
+        }
+        const weir_key key = weir_make_key(look->weir, listed->id, NULL, 0);
+        weir_verdict verdict;
+        (void) weir_peek(thread, &key, 1, &verdict);
+        for (size_t k = 0; k < kinds->count; k++) {
+            if (kinds->all[k].cost > verdict.remaining) {
+                log_line(WEIR_LOG_WARNING,
+                         "no packet of kind \"%s\" passes policy \"%s\": it costs %u, and %" PRIu64
+                         " pass at once; lower the cost, or raise the limit",
+                         kinds->all[k].name, listed->name, (unsigned) kinds->all[k].cost, verdict.remaining);
+            }
+        }
+    }
+    weir_detach(thread);
 }

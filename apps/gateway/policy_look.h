@@ -11,6 +11,8 @@
 
 #include <weir/weir.h>
 
+#include "kinds/packet_kind.h"
+
 struct looked_policy {
     char name[WEIR_MAX_NAME + 1];
     weir_policy_id id;
@@ -42,6 +44,16 @@ const struct looked_policy *policy_look_find(const struct policy_look *look, con
 /* Whether the gateway uses a policy of that name, or a tier of one. */
 bool policy_look_uses(const char *name);
 bool policy_look_is_tier(const char *name);
+
+/*
+ * Whether there is each kind that a policy of the file is for; a limit whose kind is missing would limit nothing. If
+ * not, logs so; with `allow_missing` it is no error.
+ */
+bool policy_look_has_kinds(const struct policy_look *look, const struct packet_kinds *kinds, const char *path,
+                           bool allow_missing);
+
+/* Logs which kinds cost more than a policy lets pass at once: none of their packets would pass. */
+void policy_look_tell_costs(const struct policy_look *look, const struct packet_kinds *kinds);
 
 /* Gives the keys of sources, and of the networks of a file, their forms: overrides and lists name addresses. */
 bool policy_look_name_sources(weir *w, weir_error *error);

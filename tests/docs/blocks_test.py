@@ -200,6 +200,17 @@ def test_policy_files_are_good():
         expect_good(block, *call(WEIR, "check", "-", input=text))
 
 
+def test_files_of_kinds_are_good():
+    blocks = chosen("yaml", "^kinds:")
+    assert blocks
+    with tempfile.TemporaryDirectory() as place:
+        policies, kinds = pathlib.Path(place) / "policies.yaml", pathlib.Path(place) / "kinds.yaml"
+        policies.write_text(next(b.text for b in blocks_of("docs/gateway.md") if b.language == "yaml"))
+        for block in blocks:
+            kinds.write_text(block.text)
+            expect_good(block, *call(BUILD / "apps/gateway/weir-gateway", "--check", policies, "--kinds", kinds))
+
+
 def test_configurations_of_prometheus_are_good():
     need("promtool")
     blocks = chosen("yaml", "^rule_files:|^scrape_configs:")
@@ -313,27 +324,31 @@ def test_the_simulator_runs_its_examples():
 
 
 def test_the_gateway_serves_by_its_examples():
-    with_redis, with_xdp = chosen("", "^weir-gateway")
+    blocks = chosen("", "^weir-gateway")
+    assert len(blocks) >= 4
     with shell_with_redis() as (demo, redis, _):
         (demo.dir / "gateway.yaml").write_text(next(b.text for b in blocks_of("docs/gateway.md") if b.language == "yaml"))
-        for block in (with_redis, with_xdp):
-            text = block.text if block is with_redis else f"{block.text.rstrip()} --metrics 127.0.0.1:9100"
+        for block in blocks:
+            text = re.split(r"\nweir ", block.text)[0].rstrip()  # the gateway alone
+            text += "" if "--metrics" in text else " --metrics 127.0.0.1:9100"
             ports = {number: str(gateway_demo.free_port(kind)) for number, kind in
-                     (("7000", socket.SOCK_DGRAM), ("7777", socket.SOCK_DGRAM), ("9100", socket.SOCK_STREAM))}
-            text = re.sub(r"\b(7000|7777|9100)\b", lambda match: ports[match[0]], text)
+                     (("7000", socket.SOCK_DGRAM), ("7777", socket.SOCK_DGRAM), ("27015", socket.SOCK_DGRAM),
+                      ("27016", socket.SOCK_DGRAM), ("9100", socket.SOCK_STREAM))}
+            text = re.sub(r"\b(7000|7777|27015|27016|9100)\b", lambda match: ports[match[0]], text)
             text = text.replace("redis://10.0.0.5", f"unix://{redis.path}")
             text = re.sub(r"(gateway|p)\.yaml", f"{demo.dir}/gateway.yaml", text)
+            text = text.replace("source_engine.", f"{SOURCE}/docs/examples/presets/source_engine.").replace("denied.pcapng", f"{demo.dir}/denied.pcapng")
             # tests/gateway/xdp_test.py has an interface; here the gateway serves without.
             text = text.replace("198.51.100.1", "127.0.0.1").replace("eth0", "nothing0")
             demo.start("bash", "-c", f"exec {demo.bin}/{text}", stderr=subprocess.DEVNULL)
-            wanted = "up" if block is with_redis else "none"
+            wanted = "up" if "--redis" in text else "none"
             gateway_demo.wait_for(f"{block}: it does not serve",
                                   lambda: (gateway_demo.status(ports["9100"]) or {}).get("redis") == wanted)
 
 
 # No block is left out
 
-CHECKED = {"c": ".", "cpp": ".", "nginx": ".", "yaml": "^(policies|overrides|rule_files|scrape_configs|apiVersion):",
+CHECKED = {"c": ".", "cpp": ".", "nginx": ".", "yaml": "^(policies|kinds|overrides|rule_files|scrape_configs|apiVersion):",
            "": "^(redis-cli|weir-fleetsim|weir-gateway|sum by)"}
 
 

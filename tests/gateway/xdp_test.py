@@ -10,11 +10,13 @@ Guards: apps/gateway/xdp/xdp.c, apps/gateway/xdp/link.c, apps/gateway/xdp/locals
 import contextlib
 import ctypes
 import os
+import pathlib
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 from support import Fixture, Redis, run, Skipped
@@ -219,6 +221,40 @@ def test_networks_and_ipv6_are_dropped_too():
         have_dropped(f, v6_too)
         assert (one.hear() + neighbour.hear(), other.hear(), v6.hear() + v6_too.hear()) == (5, 5, 7)
         assert f.status()["dropped"]["source"] == 0
+
+
+KINDS = "kinds:\n  - {name: dear, match: 'ff', cost: 10}\n  - {name: own, match: 'dd'}\n  - {name: free, match: 'ee', cost: 0}\n"
+
+
+def send_of(client, first, count):
+    for _ in range(count):
+        client.socket.send(first + bytes(50))
+
+
+def test_a_source_is_not_dropped_while_a_packet_of_another_kind_would_pass():
+    """A limit of one kind, and a packet that costs more than is left, hold no source in the kernel."""
+    with tempfile.TemporaryDirectory() as place:
+        kinds = pathlib.Path(place) / "kinds.yaml"
+        kinds.write_text(KINDS.replace("cost: 0", "cost: 2"))
+        limits = policies_of(**{"source": ONCE.replace("5", "25"), "source.own": ONCE.replace("5", "1")})
+        with gateway("--kinds", str(kinds), policies=limits) as f, Client(f, FIRST) as one:
+            send_of(one, b"\xdd", 100)  # 1 passes
+            send_of(one, b"\xff", 100)  # 2 pass, and 4 are left
+            status = f.until(lambda: (s := f.status())["offered"] == 200 and s)
+            assert status["kernel"]["keys"] == 0 and status["kernel"]["dropped"] == 0 and status["passed"] == 3, status
+            send_of(one, b"\x00", 4)
+            f.until(lambda: f.status()["passed"] == 7)
+            have_dropped(f, one)  # nothing is left that any packet could cost
+            # With a kind that costs nothing some packets always pass.
+            kinds.write_text(KINDS)
+            f.child.send_signal(signal.SIGHUP)
+            f.until(lambda: f.status()["reloads"] == 1)
+            f.until(lambda: f.status()["kernel"]["keys"] == 0)
+            before = f.status()
+            send_of(one, b"\x00", 100)
+            send_of(one, b"\xee", 5)
+            f.until(lambda: f.status()["passed"] == before["passed"] + 5)
+            assert f.status()["kernel"]["dropped"] == before["kernel"]["dropped"]
 
 
 def test_all_other_packets_pass():

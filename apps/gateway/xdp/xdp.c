@@ -91,7 +91,8 @@ static void set_prefixes(const struct xdp *xdp)
     next.count4 = next.count6 = 0;
     for (size_t i = 0; i < count; i++) {
         const struct gateway_policy *policy = &xdp->policies->all[i];
-        if (atomic_load(&policy->id) == WEIR_NO_POLICY || policy->kind.scope == SCOPE_OVERALL) {
+        if (atomic_load(&policy->id) == WEIR_NO_POLICY || policy->kind.scope == SCOPE_OVERALL ||
+            policy->kind.packet_kind[0] != '\0') {
             continue;
         }
         const bool source = policy->kind.scope == SCOPE_SOURCE;
