@@ -93,7 +93,7 @@ static void test_drawn_packets_are_of_the_first_kind_that_they_match(void **stat
             free(data);
         }
     }
-    assert_true(matched > ROUNDS && matched < ROUNDS * PACKETS);
+    assert_true(matched > ROUNDS && matched < (size_t) ROUNDS * PACKETS);
 }
 
 static void test_patterns_that_are_none(void **state)
