@@ -45,8 +45,11 @@ static inline unsigned packet_kinds_match(const struct packet_kinds *kinds, cons
     memcpy(words, data, size < sizeof(words) ? size : sizeof(words));
     for (size_t i = 0; i < kinds->count; i++) {
         const struct packet_kind *kind = &kinds->all[i];
+        if ((words[0] & kind->mask[0]) != kind->value[0]) {
+            continue; /* of most kinds and packets the first bytes tell */
+        }
         uint64_t differ = 0;
-        for (size_t w = 0; w < PACKET_KIND_WORDS; w++) {
+        for (size_t w = 1; w < PACKET_KIND_WORDS; w++) {
             differ |= (words[w] & kind->mask[w]) ^ kind->value[w];
         }
         if (differ == 0 && size >= kind->least_size && size <= kind->most_size) {
