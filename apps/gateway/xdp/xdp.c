@@ -245,25 +245,10 @@ void xdp_policies_changed(struct xdp *xdp)
     }
 }
 
-/* Whether a key was denied often enough lately. */
-static bool repeats(struct xdp_view *view, uint64_t hash, uint32_t now)
-{
-    const size_t i = hash & (XDP_SEEN - 1);
-    if (view->seen[i].hash != hash || view->seen[i].second != now) {
-        /* A key that was held in the second before repeats from its first denial on. */
-        const bool goes_on =
-            view->seen[i].hash == hash && view->seen[i].second + 1 == now && view->seen[i].count >= XDP_REPEATS;
-        view->seen[i].hash = hash;
-        view->seen[i].second = now;
-        view->seen[i].count = goes_on ? XDP_REPEATS - 1 : 0;
-    }
-    return ++view->seen[i].count >= XDP_REPEATS;
-}
-
 void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key, const struct gateway_policy *policy,
                 const struct address *from, uint32_t now)
 {
-    if (view->xdp == NULL || policy->kind.scope == SCOPE_OVERALL || !repeats(view, key->hash, now)) {
+    if (view->xdp == NULL || policy->kind.scope == SCOPE_OVERALL || !repeats_count(&view->repeats, key->hash, now)) {
         return;
     }
     weir_verdict verdict;

@@ -21,6 +21,7 @@
 
 #include "../address.h"
 #include "../policies.h"
+#include "repeats.h"
 
 #define XDP_HOLD_NS UINT64_C(250000000)
 
@@ -30,21 +31,12 @@
 /* A denial that holds for less is not worth the words. */
 #define XDP_LEAST_NS UINT64_C(200000)
 
-/* Denials of a key within a second from which on the kernel is told. */
-#define XDP_REPEATS 8
-
-/* Keys that a worker counts the denials of; a power of two. */
-#define XDP_SEEN 4096
-
 struct xdp;
 
 /* What one worker remembers of the keys that it denies. */
 struct xdp_view {
     struct xdp *xdp; /* NULL: nothing is dropped in the kernel */
-    struct {
-        uint64_t hash;
-        uint32_t second, count;
-    } seen[XDP_SEEN];
+    struct repeats repeats;
 };
 
 /* What a page says of it. */
