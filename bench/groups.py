@@ -262,10 +262,39 @@ def processes_baseline(name, figures):
 def measure_gateway(run, figures):
     run.program("apps", "gateway", "weir-gateway")
     runs = REPETITIONS if run.scale == 1 else 2
+    measure_script(run, figures, "gateway.py", runs)
+
+
+def measure_script(run, figures, script, *arguments):
+    """One of the scripts beside this one, that writes its figures with --json. It ends with 77 where something is missing."""
     with tempfile.NamedTemporaryFile(suffix=".json") as results:
-        run.output(sys.executable, HERE / "gateway.py", run.build, runs, "--json", results.name)
+        command = [sys.executable, HERE / script, run.build, *arguments, "--json", results.name]
+        done = subprocess.run([str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        if done.returncode == 77:
+            raise Skip(said)
+        if done.returncode != 0:
+            raise RuntimeError(f"{script}: exit {done.returncode}: {said}")
         for name, figure in json.load(open(results.name, encoding="utf-8")).items():
             figures.add(name, figure["unit"].replace(" ", "_"), *figure["samples"])
+
+
+def measure_gateway_flood(run, figures):
+    run.program("bench", "packets", "weir-flood")
+    measure_script(run, figures, "gateway_flood.py", *([] if run.scale == 1 else ["--quick"]))
+
+
+def gateway_flood_baseline(name, figures):
+    return re.sub(r"(generic|native)_per_", "none_per_", name) if "_per_" in name else None
+
+
+def measure_dns(run, figures):
+    run.program("apps", "gateway", "weir-gateway")
+    measure_script(run, figures, "dns.py", *([] if run.scale == 1 else ["--quick"]))
+
+
+def dns_baseline(name, figures):
+    return name.replace("dnsdist", "gateway") if "dnsdist" in name else None
 
 
 GROUPS = (
@@ -326,4 +355,9 @@ GROUPS = (
     Group("gateway", "Packets the gateway takes, a second and (`_cpu`) a second of its own processor time: limits off, on, "
           "under a flood from one source, and with each packet alone (`plain`), with offload and without; `_to_off` and "
           "`_gain` are ratios, run by run.", measure_gateway),
+    Group("gateway_flood", "Floods from 1, 10,000 and 10,000,000 forged sources at the gateway, without XDP (`none`), with generic "
+          "and with native XDP. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
+          "clients, beside a flood and without one.", measure_gateway_flood, gateway_flood_baseline, paired=True),
+    Group("dns", "Processor time of the gateway and of dnsdist for a query that they forward, and for one that they drop.",
+          measure_dns, dns_baseline, paired=True),
 )

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Gives a frame the next forged source, and sends it to an interface. weir-flood runs this program on frames of its
+ * own. A frame may have been sent before: what differs from frame to frame is written each time.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "frames.h"
+
+struct frames_to to;
+__u64 next; /* number of the frame, and how many were sent */
+
+SEC("xdp")
+int send_frame(struct xdp_md *context)
+{
+    struct ethhdr *frame = (void *) (unsigned long) context->data;
+    struct iphdr *ip = (void *) (frame + 1);
+    struct udphdr *udp = (void *) (ip + 1);
+    if ((void *) (udp + 1) > (void *) (unsigned long) context->data_end || to.count == 0) {
+        return XDP_ABORTED;
+    }
+    if (to.every_ns != 0 && to.start_ns + next * to.every_ns > bpf_ktime_get_ns()) {
+        return XDP_DROP;
+    }
+    const __u64 number = next++ % to.count * FRAMES_STRIDE % to.count;
+    const __u32 source = to.first + (__u32) number;
+    __u32 check = to.check + (source >> 16) + (source & 0xffff);
+    check = (check & 0xffff) + (check >> 16);
+    check = (check & 0xffff) + (check >> 16);
+    ip->saddr = bpf_htonl(source);
+    ip->check = bpf_htons((__u16) ~check);
+    udp->source = bpf_htons((__u16) (FRAMES_PORT + number % 1000));
+    return (int) bpf_redirect(to.interface, 0);
+}
+
+char _license[] SEC("license") = "Apache-2.0";

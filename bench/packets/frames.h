@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Frames that are sent without a socket, as those of a network card: what weir-flood and its program share. */
+#ifndef WEIR_BENCH_FRAMES_H
+#define WEIR_BENCH_FRAMES_H
+
+#include <linux/types.h>
+
+/* A prime: sources in a row are far apart. */
+#define FRAMES_STRIDE 7919
+
+/* The least of 1,000 ports of sources. */
+#define FRAMES_PORT 20000
+
+struct frames_to {
+    __u64 count;     /* of the sources */
+    __u64 start_ns;  /* of the first frame, by CLOCK_MONOTONIC */
+    __u64 every_ns;  /* from one frame to the next; 0: no wait */
+    __u32 first;     /* source, in the host's byte order */
+    __u32 check;     /* of IPv4's header without source and checksum, not folded */
+    __u32 interface; /* to send from */
+};
+
+#endif
