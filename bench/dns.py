@@ -16,7 +16,6 @@ does for those that come. The proxy has the second processor to itself; dnsperf 
 turns, round after round.
 """
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -32,6 +31,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "apps" / "gateway"))
 import demo as gateway_demo  # noqa: E402
+from processor_time import processor_ns  # noqa: E402
 
 NAMES = 10000
 ROOM, FEW = 10000000, 10  # queries a second for each source
@@ -73,14 +73,6 @@ def answers(port):
             return len(s.recv(512)) > len(QUESTION)
         except OSError:
             return False
-
-
-def processor_ns(pid):
-    total = 0
-    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):
-            total += int(path.read_text().split()[0])
-    return total
 
 
 class Bench:

@@ -33,15 +33,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "apps" / "gateway"), str(HERE / "packets")]
 import demo as gateway_demo  # noqa: E402
 import veth  # noqa: E402
+from processor_time import processor_ns  # noqa: E402
 
 MODES = ("none", "generic", "native")
 FLOODS = {"1": "11.0.0.1,1", "10,000": "11.0.0.1,10000", "10,000,000": "11.0.0.1,10000000"}
 TITLES = {"1": "1 source", "10,000": "10,000 sources", "10,000,000": "10,000,000 sources"}
 WARM_SECONDS = 1.5  # until the kernel knows of 10,000 sources
+POLITE_WARM_SECONDS = 3  # until they have used what may pass at once
 # Of the source alone, or of its network, too.
 ONCE = "{algorithm: fixed_window, limit: 1, period: 60s}"
-POLITE_SOURCE = "{algorithm: token_bucket, limit: 1, period: 1s, burst: 5}"
-POLITE_NETWORK = "{algorithm: token_bucket, limit: 20, period: 1s, burst: 40}"
+POLITE_SOURCE = "{algorithm: token_bucket, limit: 6, period: 60s, burst: 12}"
+POLITE_NETWORK = "{algorithm: token_bucket, limit: 5, period: 1s, burst: 20}"
 POLITE_RATE, POLITE_COUNT = 500, 1000
 FLOOD_RATE = {"none": 100000, "generic": 200000, "native": 200000}
 
@@ -51,15 +53,6 @@ def policies_of(flood, source, network):
     if flood == "10,000,000":
         lines.append(f"  - {{name: network16, limits: [{network}]}}")
     return "policies:\n" + "\n".join(lines) + "\n"
-
-
-def processor_ns(pid):
-    """Of all threads."""
-    total = 0
-    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):
-            total += int(path.read_text().split()[0])
-    return total
 
 
 class Bench:
@@ -153,7 +146,7 @@ class Bench:
             self.clients(1)  # opens sessions
             quiet = self.clients(seconds)
             sender = self.flood(FLOODS[flood], FLOOD_RATE[mode], seconds + 20)
-            time.sleep(WARM_SECONDS)
+            time.sleep(POLITE_WARM_SECONDS)
             before = self.read()
             beside = self.clients(seconds)
             gateway, kernel, user, received, span, passed = (b - a for a, b in zip(before, self.read()))

@@ -13,6 +13,7 @@
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <netinet/ether.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -82,9 +83,12 @@ static void wrong(const char *what)
 
 static bool read_mac(const char *text, unsigned char out[ETH_ALEN])
 {
-    char end;
-    return sscanf(text, "%2hhx:%2hhx:%2hhx:%2hhx:%2hhx:%2hhx%c", &out[0], &out[1], &out[2], &out[3], &out[4], &out[5],
-                  &end) == ETH_ALEN;
+    struct ether_addr address;
+    if (ether_aton_r(text, &address) == NULL) {
+        return false;
+    }
+    memcpy(out, &address, ETH_ALEN);
+    return true;
 }
 
 static void put16(unsigned char *at, uint64_t value)
@@ -181,7 +185,7 @@ static void run(struct flood *f)
     while (!interrupted && now_ns < end_ns && f->next < last) {
         uint64_t due = f->rate == 0 ? BATCH : (now_ns - start_ns) / 1000 * f->rate / 1000000 - f->next;
         due = due < last - f->next ? due : last - f->next;
-        if (due == 0) {
+        if (due == 0 && f->rate != 0) {
             packets_sleep_until(start_ns + (f->next + 1) * SECOND_NS / f->rate);
         } else {
             send_packets(f, due < BATCH ? (size_t) due : BATCH);
