@@ -10,8 +10,7 @@ static struct repeats_entry *entry_of(struct repeats *repeats, uint64_t hash, ui
     struct repeats_entry *least = set;
     uint32_t least_count = UINT32_MAX;
     for (size_t i = 0; i < REPEATS_WAYS; i++) {
-        /* What was not denied in this second or the one before has no claim to its entry. */
-        const uint32_t count = now - set[i].second <= 1 ? set[i].count : 0;
+        const uint32_t count = now - set[i].second <= REPEATS_SECONDS ? set[i].count : 0;
         if (set[i].hash == hash) {
             return &set[i];
         }
@@ -28,8 +27,8 @@ bool repeats_count(struct repeats *repeats, uint64_t hash, uint32_t now)
 {
     struct repeats_entry *entry = entry_of(repeats, hash, now);
     if (entry->second != now) {
-        /* A key that was held in the second before repeats from its first denial on. */
-        const bool goes_on = entry->second + 1 == now && entry->count >= REPEATS_LEAST;
+        /* A key that was held lately repeats from its first denial on. */
+        const bool goes_on = now - entry->second <= REPEATS_SECONDS && entry->count >= REPEATS_LEAST;
         entry->second = now;
         entry->count = goes_on ? REPEATS_LEAST - 1 : 0;
     }

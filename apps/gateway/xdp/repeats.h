@@ -16,6 +16,9 @@
 /* Denials of a key within a second from which on the kernel is told. */
 #define REPEATS_LEAST 8
 
+/* For so long after its last denial a key keeps its entry, and repeats if it did: longer than it can have been held. */
+#define REPEATS_SECONDS 2
+
 /* Both powers of two; a set is a cache line. */
 #define REPEATS_ENTRIES 65536
 #define REPEATS_WAYS    4

@@ -22,6 +22,8 @@
 #define SWEEP_MS   50
 #define SWEEP_MOST 512
 
+#define OVERRIDES_TURNS (XDP_OVERRIDES_MS / SWEEP_MS)
+
 /* The host's own addresses are looked up again every so many turns. */
 #define LOCALS_TURNS 40
 
@@ -37,6 +39,8 @@ struct xdp {
     pthread_t thread;
     _Atomic bool stopping;
     _Atomic uint64_t packets, bytes;
+    uint64_t overrides; /* a hash of all that there were when they were looked at last */
+    bool overrides_changed;
     struct held_drops drops[SWEEP_MOST];
 };
 
@@ -149,6 +153,36 @@ static void sweep(struct xdp *xdp)
     } while (cursor != 0);
 }
 
+/* Continues a hash with a text and its end. */
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+    do {
+        hash = (hash ^ (unsigned char) *text) * UINT64_C(1099511628211);
+    } while (*text++ != '\0');
+    return hash;
+}
+
+static void add_override(void *arg, const weir_override *entry)
+{
+    uint64_t *sum = arg;
+    /* They come in any order. */
+    *sum += hash_text(hash_text(UINT64_C(14695981039346656037) + entry->in_force, entry->name), entry->value);
+}
+
+/* Lets all packets pass where an override was set, changed or removed, or has ended: what is denied is said anew. */
+static void look_at_overrides(struct xdp *xdp)
+{
+    uint64_t sum = 0;
+    (void) weir_list_overrides(xdp->weir, add_override, &sum);
+    /* Twice: a worker may have been about to hold a key by what there was before. */
+    const bool changed = sum != xdp->overrides;
+    if (changed || xdp->overrides_changed) {
+        held_release_all(&xdp->held);
+    }
+    xdp->overrides = sum;
+    xdp->overrides_changed = changed;
+}
+
 static void *sweep_main(void *arg)
 {
     struct xdp *xdp = arg;
@@ -157,7 +191,10 @@ static void *sweep_main(void *arg)
     while (!atomic_load(&xdp->stopping)) {
         (void) nanosleep(&pause, NULL);
         sweep(xdp);
-        if (xdp->any && ++turns % LOCALS_TURNS == 0) {
+        if (++turns % OVERRIDES_TURNS == 0) {
+            look_at_overrides(xdp);
+        }
+        if (xdp->any && turns % LOCALS_TURNS == 0) {
             locals_look(&xdp->locals, set_local, xdp);
         }
     }

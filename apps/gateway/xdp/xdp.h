@@ -5,8 +5,9 @@
  *
  * A worker that denies a key again and again asks the limits for that time, and hands it to the kernel. A denial is
  * held for XDP_HOLD_NS at most: then a packet reaches the worker, and is judged by what the limits say by now. So what
- * other nodes, overrides or a reload have changed is noticed within that time; a reload lets everything pass at once.
- * A thread of its own tells the limits what was dropped, as demand.
+ * other nodes, refunds or a reset have changed is noticed within that time. A reload lets everything pass at once, and
+ * so does a change of the overrides within XDP_OVERRIDES_MS. A thread of its own tells the limits what was dropped, as
+ * demand.
  *
  * The program is gone with the process, however the process ends: the kernel drops the link with its descriptor.
  */
@@ -23,7 +24,11 @@
 #include "../policies.h"
 #include "repeats.h"
 
-#define XDP_HOLD_NS UINT64_C(250000000)
+/* What a flood of N sources costs the gateway is N packets in this time, as each is judged anew. */
+#define XDP_HOLD_NS UINT64_C(1000000000)
+
+/* How often the overrides are looked at. */
+#define XDP_OVERRIDES_MS 200
 
 /* Times of the limits may be this old: the gateway's tick, and some. */
 #define XDP_STALE_NS UINT64_C(1500000)
