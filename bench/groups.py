@@ -356,7 +356,7 @@ GROUPS = (
           "under a flood from one source, and with each packet alone (`plain`), with offload and without; `_to_off` and "
           "`_gain` are ratios, run by run.", measure_gateway),
     Group("gateway_flood", "Floods from 1, 10,000 and 10,000,000 forged sources at the gateway, without XDP (`none`), with generic "
-          "and with native XDP. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
+          "and with native XDP. `paced`: without, a flood that the processor can take. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
           "clients, beside a flood and without one.", measure_gateway_flood, gateway_flood_baseline, paired=True),
     Group("dns", "Processor time of the gateway and of dnsdist for a query that they forward, and for one that they drop.",
           measure_dns, dns_baseline, paired=True),

@@ -25,8 +25,15 @@ int send_frame(struct xdp_md *context)
     if ((void *) (udp + 1) > (void *) (unsigned long) context->data_end || to.count == 0) {
         return XDP_ABORTED;
     }
-    if (to.every_ns != 0 && to.start_ns + next * to.every_ns > bpf_ktime_get_ns()) {
-        return XDP_DROP;
+    if (to.every_ns != 0) {
+        const __u64 now_ns = bpf_ktime_get_ns();
+        const __u64 due_ns = to.start_ns + next * to.every_ns;
+        if (due_ns > now_ns) {
+            return XDP_DROP;
+        }
+        if (now_ns - due_ns > FRAMES_LATE_NS) {
+            to.start_ns += now_ns - due_ns;
+        }
     }
     const __u64 number = next++ % to.count * FRAMES_STRIDE % to.count;
     const __u32 source = to.first + (__u32) number;

@@ -11,6 +11,10 @@
 /* The least of 1,000 ports of sources. */
 #define FRAMES_PORT 20000
 
+/* Frames that are later than this are not made up for: a sender that had no processor for a while sends no burst then.
+ */
+#define FRAMES_LATE_NS 100000
+
 struct frames_to {
     __u64 count;     /* of the sources */
     __u64 start_ns;  /* of the first frame, by CLOCK_MONOTONIC */
