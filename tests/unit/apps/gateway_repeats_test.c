@@ -69,9 +69,9 @@ static void test_ten_thousand_sources_in_turns_all_repeat(void **state)
 {
     (void) state;
     const uint64_t seed = test_seed();
-    /* Some sets have more keys than ways: 10,000 keys in 16,384 sets leave fewer than one in 2,000 without an entry. */
-    assert_true(count_repeating(seed, 10000) >= 9950);
-    assert_true(count_repeating(seed, 32768) >= 32768 * 9 / 10);
+    /* Some sets have more keys than ways: 10,000 keys in 16,384 sets leave fewer than one in 1,000 without an entry. */
+    assert_true(count_repeating(seed, 10000) >= 9900);
+    assert_true(count_repeating(seed, 32768) >= 32768 * 8 / 10);
 }
 
 static void test_keys_that_repeat_are_seen_beside_others_that_do_not(void **state)
@@ -81,17 +81,17 @@ static void test_keys_that_repeat_are_seen_beside_others_that_do_not(void **stat
     struct repeats *r = none();
     uint64_t forged = 1000;
     unsigned repeating = 0;
-    /* A hundred keys, and half as many others as there are entries between two denials of each. */
+    /* A hundred keys, and a quarter as many others as there are entries between two denials of each. */
     for (unsigned turn = 0; turn < 2 * REPEATS_LEAST; turn++) {
         repeating = 0;
         for (unsigned i = 0; i < 100; i++) {
             repeating += repeats_count(r, hash_of(seed, i), 9);
         }
-        for (unsigned i = 0; i < REPEATS_ENTRIES / 2; i++) {
+        for (unsigned i = 0; i < REPEATS_ENTRIES / 4; i++) {
             assert_false(repeats_count(r, hash_of(seed, forged++), 9));
         }
     }
-    assert_true(repeating >= 90);
+    assert_true(repeating >= 70);
     free(r);
 }
 
