@@ -35,7 +35,8 @@ const void *network_source(const struct address *from, size_t *length)
 static void mask(unsigned char *bytes, size_t size, unsigned prefix)
 {
     for (size_t i = prefix / 8; i < size; i++) {
-        bytes[i] &= i == prefix / 8 ? (unsigned char) (0xff00U >> (prefix % 8)) : 0;
+        const unsigned kept = i == prefix / 8 ? 0xff00U >> (prefix % 8) : 0;
+        bytes[i] = (unsigned char) (bytes[i] & kept);
     }
 }
 
