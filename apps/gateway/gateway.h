@@ -11,7 +11,8 @@
  *   burst.c     many packets in from one system call
  *   outbox.c    many packets out in one system call
  *   offload.c   many packets as one message: what the kernel has for that
- *   backend.c   whether the backend takes packets
+ *   backends/   the backends: which of them a client goes to, whether they are up
+ *   refusal.h   errors that are news of the other end
  *   proxy.c     the client's address, for the backend
  *   notify.c    what systemd is told
  *   secret.c    Redis's password
@@ -35,7 +36,8 @@
 #include <weir/weir.h>
 
 #include "address.h"
-#include "backend.h"
+#include "backends/backends.h"
+#include "backends/checker.h"
 #include "kinds/kind_store.h"
 #include "log.h"
 #include "policies.h"
@@ -49,8 +51,13 @@
 #define GATEWAY_DESCRIPTORS(threads) (2 * (threads) + GATEWAY_HTTP_CONNECTIONS + 32)
 
 struct gateway_options {
-    const char *listen_text, *backend_text, *metrics_text;
-    struct address listen, backend, metrics;
+    const char *listen_text, *metrics_text;
+    struct address listen, metrics;
+    const char *backend_texts[BACKENDS_MAX]; /* as they were given */
+    struct backend_choice backends[BACKENDS_MAX];
+    unsigned backend_count;
+    char backend_text[400]; /* all of them, for people; what has no room is left out */
+    struct checker_options checks;
     const char *policies; /* NULL: nothing is limited */
     const char *kinds;    /* NULL: all packets cost 1 */
     char *redis_url, *fleet_secret;
@@ -58,7 +65,7 @@ struct gateway_options {
     const char *redis_prefix, *node_name;
     const char *xdp; /* interface and mode; NULL: no packet is dropped in the kernel */
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
-    bool offload, allow_missing, proxy_protocol, no_denial_log;
+    bool offload, allow_missing, proxy_protocol, transparent, no_denial_log;
     weir_log_level log_level;
     enum log_format log_format;
     struct record_options record;
@@ -74,7 +81,7 @@ struct counters {
     _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
     _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
-    _Atomic uint64_t sessions, sessions_evicted;
+    _Atomic uint64_t sessions, sessions_evicted, sessions_moved;
     _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */
     _Atomic uint64_t merged, segmented;      /* packets, either way, that arrived merged; that left in segments */
     _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
@@ -89,7 +96,8 @@ struct worker {
     pthread_t thread;
     int listen_fd, epoll_fd;
     struct loop *loop;
-    uint64_t turns_seen; /* of counters.turns, by the main thread, when the watchdog last heard of it */
+    struct backend_reports reports; /* of its backends */
+    uint64_t turns_seen;            /* of counters.turns, by the main thread, when the watchdog last heard of it */
     _Alignas(64) struct counters counters;
 };
 
@@ -98,9 +106,11 @@ struct gateway {
     weir *weir; /* NULL: nothing is limited */
     struct policies policies;
     struct kind_store kinds;
-    struct backend backend;
     struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
     struct record *record; /* NULL: denied packets are not recorded */
+    struct backends backends;
+    struct backend_reports *reporters[GATEWAY_THREADS_MAX];
+    struct checker *checker;
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
     unsigned worker_count;

@@ -92,6 +92,27 @@ static void reload(struct gateway *gateway)
     log_line(WEIR_LOG_INFO, "policies of %s are in force", gateway->options.policies);
 }
 
+/* Puts the backends of the options in force, and looks after their health. */
+static int start_backends(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    char problem[256];
+    for (unsigned i = 0; i < options->threads; i++) {
+        gateway->reporters[i] = &gateway->workers[i].reports;
+    }
+    backends_init(&gateway->backends, options->fleet_secret, gateway->reporters, options->threads);
+    if (backends_replace(&gateway->backends, options->backends, options->backend_count, problem, sizeof(problem)) !=
+        0) {
+        log_line(WEIR_LOG_ERROR, "--backend: %s", problem);
+        return -1;
+    }
+    gateway->checker = checker_start(&gateway->backends, &options->checks);
+    if (gateway->checker == NULL) {
+        log_line(WEIR_LOG_ERROR, "cannot start a thread: %s", strerror(errno));
+    }
+    return gateway->checker != NULL ? 0 : -1;
+}
+
 static int start_workers(struct gateway *gateway)
 {
     for (unsigned i = 0; i < gateway->options.threads; i++) {
@@ -141,6 +162,7 @@ static void stop(struct gateway *gateway)
         (void) pthread_join(gateway->workers[i].thread, NULL);
         worker_close(&gateway->workers[i]);
     }
+    checker_stop(gateway->checker);
     xdp_stop(gateway->xdp);
     record_stop(gateway->record);
     weir_close(gateway->weir);
@@ -277,7 +299,6 @@ int main(int argc, char **argv)
     log_start(gateway.options.log_level, gateway.options.log_format);
     policies_init(&gateway.policies);
     kind_store_open(&gateway.kinds);
-    gateway.backend.text = gateway.options.backend_text;
     sigset_t signals;
     (void) sigemptyset(&signals);
     (void) sigaddset(&signals, SIGHUP);
@@ -295,7 +316,7 @@ int main(int argc, char **argv)
         return code;
     }
     start_xdp(&gateway);
-    if (!start_record(&gateway) || start_workers(&gateway) != 0) {
+    if (!start_record(&gateway) || start_backends(&gateway) != 0 || start_workers(&gateway) != 0) {
         stop(&gateway);
         return 1;
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "backends/transparent.h"
 #include "gateway.h"
 #include "kinds/kind_file.h"
 #include "secret.h"
@@ -16,7 +18,14 @@ static const char usage[] =
     "(\"network24\") and in all (\"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
     "\n"
     "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000\n"
-    "  --backend ADDR           where it forwards to\n"
+    "  --backend ADDR[,weight=N][,drain]\n"
+    "                           where it forwards to; given several times, each client goes to one of them\n"
+    "  --probe PAYLOAD          ask each backend whether it is up, by packets of this text or 0x and hex digits\n"
+    "  --probe-interval-ms N    how often (1000)\n"
+    "  --probe-rise N           answers in a row by which a backend is up (2)\n"
+    "  --probe-fall N           probes in a row without an answer by which it is down (3)\n"
+    "  --backend-silence SECONDS\n"
+    "                           a backend that clients sent packets to for so long, and that replied to none, is down\n"
     "  --policies FILE          YAML policies; without it nothing is limited\n"
     "  --kinds FILE             YAML kinds of packets, by their first bytes and size, and what each costs\n"
     "  --allow-missing          take a policy file that has no policy of ours, or lacks one that is in force\n"
@@ -41,6 +50,7 @@ static const char usage[] =
     "  --record-snap BYTES      of each packet's payload (256)\n"
     "  --record-size MB         of a file; a full one becomes FILE.1 (100)\n"
     "  --proxy-protocol         begin each packet to the backend with a PROXY protocol v2 header\n"
+    "  --transparent            the backend sees the client's address, as if there were no gateway (needs routing)\n"
     "  --no-offload             no datagrams merged by the kernel on their way in or out (UDP_GRO, UDP_SEGMENT)\n"
     "  --log-level LEVEL        error, warning or info (info): lines up to this one\n"
     "  --log-format FORMAT      text, journal or json (journal where stderr goes to journald, else text)\n"
@@ -91,6 +101,61 @@ static void address(const char *option, const char *value, int type, struct addr
     }
 }
 
+static void probe(const char *value, struct probe_payload *out)
+{
+    char why[128];
+    if (!probe_parse(value, out, why, sizeof(why))) {
+        wrong("probe", value, why);
+    }
+}
+
+/* Looks the backends up, and writes them in a line. */
+static void find_backends(struct gateway_options *options)
+{
+    char why[512];
+    size_t length = 0;
+    for (unsigned i = 0; i < options->backend_count; i++) {
+        struct backend_choice *backend = &options->backends[i];
+        const int result = backend_choice_parse(options->backend_texts[i], backend, why, sizeof(why));
+        if (result != 0) {
+            (void) fprintf(stderr, "weir-gateway: --backend %s: %s\n", options->backend_texts[i], why);
+            exit(result == ADDRESS_MALFORMED ? 2 : 1);
+        }
+        if (address_is_same(&options->listen, &backend->address)) {
+            wrong("backend", options->backend_texts[i], "is the address it listens on");
+        }
+        if (length < sizeof(options->backend_text)) {
+            length += (size_t) snprintf(options->backend_text + length, sizeof(options->backend_text) - length, "%s%s",
+                                        i != 0 ? ", " : "", backend->text);
+        }
+    }
+    if (!backends_check(options->backends, options->backend_count, why, sizeof(why))) {
+        (void) fprintf(stderr, "weir-gateway: --backend: %s\n", why);
+        exit(2);
+    }
+    options->checks.introduces = options->proxy_protocol;
+}
+
+/* Whether the backends can be sent packets from the clients' addresses. */
+static void check_transparent(const struct gateway_options *options)
+{
+    if (options->transparent && options->proxy_protocol) {
+        (void) fputs(
+            "weir-gateway: --transparent: the client's address is told by --proxy-protocol; give one of both\n",
+            stderr);
+        exit(2);
+    }
+    for (unsigned i = 0; i < options->backend_count && options->transparent; i++) {
+        const int result = transparent_allowed(options->backends[i].address.u.any.sa_family);
+        if (result != 0) {
+            (void) fprintf(stderr, "weir-gateway: --transparent: %s%s\n", strerror(-result),
+                           result == -EPERM ? "; it needs CAP_NET_ADMIN (in a unit of systemd AmbientCapabilities)"
+                                            : "");
+            exit(1);
+        }
+    }
+}
+
 /* Finds Redis's URL on the command line or in the environment, and its password in a file, if one is given. */
 static void find_redis(struct gateway_options *options, const char *password_file)
 {
@@ -117,6 +182,11 @@ static void find_redis(struct gateway_options *options, const char *password_fil
 static const struct option long_options[] = {
     {"listen", required_argument, NULL, 'l'},
     {"backend", required_argument, NULL, 'b'},
+    {"probe", required_argument, NULL, 'P'},
+    {"probe-interval-ms", required_argument, NULL, 'I'},
+    {"probe-rise", required_argument, NULL, 'Q'},
+    {"probe-fall", required_argument, NULL, 'U'},
+    {"backend-silence", required_argument, NULL, 'S'},
     {"policies", required_argument, NULL, 'p'},
     {"kinds", required_argument, NULL, 'K'},
     {"redis", required_argument, NULL, 'r'},
@@ -134,6 +204,7 @@ static const struct option long_options[] = {
     {"redis-password-file", required_argument, NULL, 'w'},
     {"fleet-secret-file", required_argument, NULL, 'f'},
     {"proxy-protocol", no_argument, NULL, 'y'},
+    {"transparent", no_argument, NULL, 'T'},
     {"xdp", required_argument, NULL, 'X'},
     {"record", required_argument, NULL, 'R'},
     {"record-rate", required_argument, NULL, 'A'},
@@ -163,7 +234,13 @@ static bool take_text(struct command *command, int option, const char *value)
         out->listen_text = value;
         return true;
     case 'b':
-        out->backend_text = value;
+        if (out->backend_count == BACKENDS_MAX) {
+            wrong("backend", value, "is one too many; a gateway has 64 backends at most");
+        }
+        out->backend_texts[out->backend_count++] = value;
+        return true;
+    case 'P':
+        probe(value, &out->checks.payload);
         return true;
     case 'm':
         out->metrics_text = value;
@@ -234,6 +311,18 @@ static bool take_number(struct gateway_options *out, int option, const char *val
     case 'M':
         out->record.size_mb = number("record-size", value, 1, 1000000);
         return true;
+    case 'I':
+        out->checks.interval_ms = number("probe-interval-ms", value, 100, 60000);
+        return true;
+    case 'Q':
+        out->checks.rise = number("probe-rise", value, 1, 100);
+        return true;
+    case 'U':
+        out->checks.fall = number("probe-fall", value, 1, 100);
+        return true;
+    case 'S':
+        out->checks.silence_seconds = number("backend-silence", value, 1, 3600);
+        return true;
     case 'd':
         out->idle_seconds = number("idle", value, 1, 86400);
         return true;
@@ -256,6 +345,9 @@ static void take_other(struct gateway_options *out, int option, char *value)
         break;
     case 'y':
         out->proxy_protocol = true;
+        break;
+    case 'T':
+        out->transparent = true;
         break;
     case 'a':
         out->allow_missing = true;
@@ -313,6 +405,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
                                     .idle_seconds = 30,
                                     .offload = true,
                                     .record = {.rate = 1000, .snap = 256, .size_mb = 100},
+                                    .checks = {.interval_ms = 1000, .rise = 2, .fall = 3},
                                     .log_level = WEIR_LOG_INFO,
                                     .log_format = log_default_format(),
                                     .threads = default_threads()};
@@ -326,7 +419,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
     if (command.check != NULL && optind == argc) {
         exit(check_files(command.check, out) ? 0 : 2);
     }
-    if (optind < argc || out->listen_text == NULL || out->backend_text == NULL) {
+    if (optind < argc || out->listen_text == NULL || out->backend_count == 0) {
         (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
                        optind < argc ? "there is a word too many" : "--listen and --backend are needed");
         exit(2);
@@ -337,9 +430,7 @@ void options_parse(int argc, char **argv, struct gateway_options *out)
     }
     find_redis(out, command.password_file);
     address("listen", out->listen_text, SOCK_DGRAM, &out->listen);
-    address("backend", out->backend_text, SOCK_DGRAM, &out->backend);
+    find_backends(out);
+    check_transparent(out);
     address("metrics", out->metrics_text, SOCK_STREAM, &out->metrics);
-    if (address_is_same(&out->listen, &out->backend)) {
-        wrong("backend", out->backend_text, "is the address it listens on");
-    }
 }

@@ -3,9 +3,9 @@
 
 #include <errno.h>
 
-#include "backend.h"
 #include "local.h"
 #include "offload.h"
+#include "refusal.h"
 
 /* What has room in a packet of any path: IPv6's least MTU is 1,280 bytes, 48 of which are headers. */
 #define SIZE_OF_ANY_PATH 1232
@@ -165,7 +165,7 @@ void outbox_flush(struct outbox *box)
         if (errno == EAGAIN || errno == ENOBUFS) {
             break;
         }
-        if (backend_is_refusal(errno) && !(box->parcels[done].count > 1 && is_of_segments(errno))) {
+        if (is_refusal(errno) && !(box->parcels[done].count > 1 && is_of_segments(errno))) {
             box->refused++;
             box->refusal = errno;
         }

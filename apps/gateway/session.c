@@ -8,12 +8,14 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "backends/transparent.h"
 #include "offload.h"
+#include "refusal.h"
 
 /* No session. */
 #define NONE UINT32_MAX
 
-int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd,
+int session_table_open(struct session_table *table, uint32_t capacity, struct backends_view *view, int epoll_fd,
                        bool merges)
 {
     uint32_t chain_count = 64;
@@ -24,7 +26,7 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
                                     .free = NONE,
                                     .newest = NONE,
                                     .oldest = NONE,
-                                    .backend = backend,
+                                    .view = view,
                                     .epoll_fd = epoll_fd,
                                     .merges = merges};
     table->sessions = calloc(capacity, sizeof(*table->sessions));
@@ -71,6 +73,7 @@ static void session_end(struct session_table *table, uint32_t index)
     list_remove(table, session);
     (void) close(session->fd); /* leaves the epoll set with it */
     session->fd = -1;
+    view_note_session(table->view, session->backend, -1);
     session->next = table->free;
     table->free = index;
     table->count--;
@@ -113,10 +116,13 @@ static uint32_t chain_of(const struct session_table *table, const struct client 
     return (uint32_t) mix(first ^ words[2] ^ table->secret[1], words[3] ^ table->secret[0] ^ first) & table->chain_mask;
 }
 
-/* A socket to the backend that the table's epoll set watches; -1: errno says why not. */
-static int open_upstream(const struct session_table *table, struct session *session)
+/* A socket to a backend that the table's epoll set watches; -1: errno says why not. */
+static int open_upstream(struct session_table *table, struct session *session, uint8_t place,
+                         const struct client *client)
 {
-    const int fd = socket(table->backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    const struct address *backend = &view_backend(table->view, place)->address;
+    table->tried = place;
+    const int fd = socket(backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return -1;
     }
@@ -124,7 +130,8 @@ static int open_upstream(const struct session_table *table, struct session *sess
         (void) offload_receive(fd);
     }
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
-    if (connect(fd, &table->backend->u.any, table->backend->length) != 0 ||
+    if ((table->transparent && transparent_bind(fd, backend->u.any.sa_family, &client->address) != 0) ||
+        connect(fd, &backend->u.any, backend->length) != 0 ||
         epoll_ctl(table->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         const int error = errno;
         (void) close(fd);
@@ -137,25 +144,32 @@ static int open_upstream(const struct session_table *table, struct session *sess
 static struct session *session_open_slow(struct session_table *table, const struct client *client, uint32_t chain,
                                          uint32_t now)
 {
+    const uint8_t place = view_choose(table->view, &client->address);
+    if (place == BACKEND_NONE) {
+        errno = ENOENT;
+        return NULL;
+    }
     if (table->free == NONE) {
         session_end(table, table->oldest);
         table->evicted++;
     }
     struct session *session = &table->sessions[table->free];
-    int fd = open_upstream(table, session);
+    int fd = open_upstream(table, session, place, client);
     if (fd < 0 && (errno == EMFILE || errno == ENFILE) && table->oldest != NONE) {
         session_end(table, table->oldest);
         table->evicted++;
         session = &table->sessions[table->free];
-        fd = open_upstream(table, session);
+        fd = open_upstream(table, session, place, client);
     }
     if (fd < 0) {
         return NULL;
     }
     const uint32_t index = table->free;
     table->free = session->next;
-    *session = (struct session){.fd = fd, .seen = now, .next = table->chains[chain], .chain = chain, .client = *client};
+    *session = (struct session){
+        .fd = fd, .seen = now, .next = table->chains[chain], .chain = chain, .backend = place, .client = *client};
     table->chains[chain] = index;
+    view_note_session(table->view, place, 1);
     list_add(table, session);
     table->count++;
     return session;
@@ -170,6 +184,31 @@ void session_touch(struct session_table *table, struct session *session, uint32_
     }
 }
 
+/*
+ * A session's backend is down: its client goes to another one, by another socket. Where there is none, or no socket,
+ * the session stays what it is.
+ */
+static void session_move_slow(struct session_table *table, struct session *session, uint32_t now)
+{
+    const uint8_t place = view_choose(table->view, &session->client.address);
+    if (place == session->backend || place == BACKEND_NONE) {
+        return;
+    }
+    const int fd = open_upstream(table, session, place, &session->client);
+    if (fd < 0) {
+        if (is_refusal(errno)) {
+            view_note_refusals(table->view, place, 1, errno, now);
+        }
+        return;
+    }
+    (void) close(session->fd); /* leaves the epoll set with it */
+    session->fd = fd;
+    view_note_session(table->view, session->backend, -1);
+    view_note_session(table->view, place, 1);
+    session->backend = place;
+    table->moved++;
+}
+
 struct session *session_of(struct session_table *table, const struct client *client, uint32_t now)
 {
     const uint32_t chain = chain_of(table, client);
@@ -177,6 +216,9 @@ struct session *session_of(struct session_table *table, const struct client *cli
         struct session *session = &table->sessions[i];
         if (address_is_same(&session->client.address, &client->address) &&
             IN6_ARE_ADDR_EQUAL(&session->client.local, &client->local)) {
+            if (!table->view->stays[session->backend]) {
+                session_move_slow(table, session, now);
+            }
             session_touch(table, session, now);
             return session;
         }
@@ -188,5 +230,16 @@ void session_expire(struct session_table *table, uint32_t now, uint32_t idle)
 {
     while (table->oldest != NONE && now - table->sessions[table->oldest].seen > idle) {
         session_end(table, table->oldest);
+    }
+}
+
+void session_end_gone(struct session_table *table)
+{
+    for (uint32_t i = table->oldest; i != NONE;) {
+        const uint32_t newer = table->sessions[i].newer;
+        if (table->view->is_gone[table->sessions[i].backend]) {
+            session_end(table, i);
+        }
+        i = newer;
     }
 }

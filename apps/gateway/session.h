@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "address.h"
+#include "backends/view.h"
 
 /* One end of a client's path: the client, and the address of this host that it sends to (all zero: the only one). */
 struct client {
@@ -27,11 +28,12 @@ struct client {
 };
 
 struct session {
-    int fd;                /* connected to the backend; -1: free */
+    int fd;                /* connected to its backend; -1: free */
     uint32_t seen;         /* second of the last packet, either way */
     uint32_t next;         /* in its chain, or in the list of free ones */
     uint32_t newer, older; /* in the list of all */
     uint32_t chain;
+    uint8_t backend; /* its place: see backends/view.h */
     struct client client;
 };
 
@@ -41,22 +43,30 @@ struct session_table {
     uint32_t chain_mask;
     uint32_t free, newest, oldest;
     uint64_t secret[2];
-    const struct address *backend;
+    struct backends_view *view; /* which backend a session goes to, and may stay with */
     int epoll_fd;
-    bool merges; /* asks for what the backend sends to be merged: see offload.h */
-    uint64_t count, evicted;
+    bool transparent; /* its sockets have the clients' addresses: see backends/transparent.h */
+    bool merges;      /* asks for what the backend sends to be merged: see offload.h */
+    uint64_t count, evicted, moved;
+    uint8_t tried; /* the backend to which a socket was opened last, or was not to be had */
 };
 
-/* 0 or a negative errno value. `backend` must outlive the table. */
-int session_table_open(struct session_table *table, uint32_t capacity, const struct address *backend, int epoll_fd,
+/* 0 or a negative errno value. `view` must outlive the table. `transparent` is off; it may be set then. */
+int session_table_open(struct session_table *table, uint32_t capacity, struct backends_view *view, int epoll_fd,
                        bool merges);
 void session_table_close(struct session_table *table);
 
-/* The client's session, new where there is none; NULL: no socket to be had. It is the newest then. */
+/*
+ * The client's session, new where there is none, and with another backend where it may not stay with its own. It is the
+ * newest then. NULL: no socket to be had, errno says why not; ENOENT: there is no backend for new sessions.
+ */
 struct session *session_of(struct session_table *table, const struct client *client, uint32_t now);
 
 /* Notes that a session has just been used. */
 void session_touch(struct session_table *table, struct session *session, uint32_t now);
+
+/* Ends the sessions of backends that are gone, as the view has it. */
+void session_end_gone(struct session_table *table);
 
 /* Ends sessions that were silent for more than `idle` seconds. Costs nothing if there are none. */
 void session_expire(struct session_table *table, uint32_t now, uint32_t idle);

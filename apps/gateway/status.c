@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backends/report.h"
 #include "gateway.h"
 #include "xdp/xdp.h"
 
@@ -41,7 +42,7 @@ static void metric(struct text *text, const char *name, const char *type, const 
 struct text write_metrics(struct gateway *gateway)
 {
     const int library = gateway->weir != NULL ? weir_write_metrics(gateway->weir, NULL, 0) : 0;
-    struct text text = {.size = 16384 + (size_t) library * 2};
+    struct text text = {.size = 16384 + REPORT_SIZE + (size_t) library * 2};
     text.bytes = malloc(text.size);
     if (text.bytes == NULL) {
         return text;
@@ -61,16 +62,15 @@ struct text write_metrics(struct gateway *gateway)
     }
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
-    metric(&text, "backend_refused_packets_total", "counter", "Packets that the backend refused, at least.",
-           SUM(gateway, refused));
-    metric(&text, "backend_refuses", "gauge", "Whether the backend refuses packets: 1, or 0.",
-           atomic_load(&gateway->backend.refuses));
+    text.length += report_metrics(&gateway->backends, text.bytes + text.length, text.size - text.length);
     metric(&text, "reply_packets_total", "counter", "Replies sent to clients.", SUM(gateway, replies));
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
            SUM(gateway, lost_replies));
     metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
     metric(&text, "evicted_sessions_total", "counter", "Sessions closed to make room for another client.",
            SUM(gateway, sessions_evicted));
+    metric(&text, "moved_sessions_total", "counter", "Sessions that moved from a backend that is down to another one.",
+           SUM(gateway, sessions_moved));
     metric(&text, "merged_packets_total", "counter", "Packets that the kernel handed over together with others.",
            SUM(gateway, merged));
     metric(&text, "segmented_packets_total", "counter", "Packets that the kernel was given together with others.",
@@ -160,7 +160,7 @@ static void add_offenders(struct text *text, const struct gateway *gateway)
 struct text write_status(struct gateway *gateway)
 {
     static const char *const links[] = {"none", "down", "up"};
-    struct text text = {.bytes = malloc(32768), .size = 32768};
+    struct text text = {.bytes = malloc(32768 + REPORT_SIZE), .size = 32768 + REPORT_SIZE};
     if (text.bytes == NULL) {
         return text;
     }
@@ -177,13 +177,15 @@ struct text write_status(struct gateway *gateway)
         SUM(gateway, passed), SUM(gateway, unsendable), SUM(gateway, replies), SUM(gateway, sessions),
         checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
         atomic_load(&gateway->reload_errors));
-    add(&text, "\"backend\":\"%s\",\"refused\":%" PRIu64 ",", atomic_load(&gateway->backend.refuses) ? "refuses" : "ok",
+    add(&text, "\"backend\":\"%s\",\"refused\":%" PRIu64 ",\"backends\":", report_state_of_all(&gateway->backends),
         SUM(gateway, refused));
+    text.length += report_json(&gateway->backends, text.bytes + text.length, text.size - text.length);
+    add(&text, ",");
     add(&text,
         "\"bytes\":{\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"replies\":%" PRIu64 "},\"lost_replies\":%" PRIu64
-        ",\"evicted_sessions\":%" PRIu64 ",",
+        ",\"evicted_sessions\":%" PRIu64 ",\"moved_sessions\":%" PRIu64 ",",
         SUM(gateway, offered_bytes), SUM(gateway, passed_bytes), SUM(gateway, replied_bytes),
-        SUM(gateway, lost_replies), SUM(gateway, sessions_evicted));
+        SUM(gateway, lost_replies), SUM(gateway, sessions_evicted), SUM(gateway, sessions_moved));
     add_policies(&text, gateway);
     add_offenders(&text, gateway);
     add(&text, "\"offload\":{\"receive\":%s,\"send\":%s,\"merged\":%" PRIu64 ",\"segmented\":%" PRIu64 "},",

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "backends/report.h"
 #include "gateway.h"
 #include "status.h"
 
@@ -70,7 +71,28 @@ static void put_offenders(FILE *file, const struct gateway *gateway, const struc
     (void) fputs("</table>\n", file);
 }
 
-static void put_page(FILE *file, const struct gateway *gateway)
+static void put_backends(FILE *file, struct gateway *gateway)
+{
+    struct backend_line lines[BACKENDS_MAX];
+    const unsigned count = report_backends(&gateway->backends, lines);
+    (void) fputs("<table>\n<caption>Backends</caption>\n<tr><th scope=\"col\">backend</th><th scope=\"col\">state</th>"
+                 "<th scope=\"col\">sessions</th><th scope=\"col\">packets sent</th><th scope=\"col\">replies</th>"
+                 "<th scope=\"col\">packets refused</th></tr>\n",
+                 file);
+    for (unsigned i = 0; i < count; i++) {
+        const struct backend_sums *sums = &lines[i].sums;
+        (void) fputs("<tr><th scope=\"row\">", file);
+        put_text(file, lines[i].text);
+        (void) fprintf(file,
+                       "</th><td>%s%s</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td><td>%" PRIu64
+                       "</td></tr>\n",
+                       report_state(&lines[i]), lines[i].role == BACKEND_DRAINING ? ", drains" : "", sums->sessions,
+                       sums->sent, sums->replies, sums->refused);
+    }
+    (void) fputs("</table>\n", file);
+}
+
+static void put_page(FILE *file, struct gateway *gateway)
 {
     const size_t count = atomic_load(&gateway->policies.count);
     (void) fputs("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
@@ -79,6 +101,7 @@ static void put_page(FILE *file, const struct gateway *gateway)
                  "<meta http-equiv=\"refresh\" content=\"5\">\n<title>weir</title>\n</head>\n<body>\n<h1>weir</h1>\n",
                  file);
     put_counts(file, gateway);
+    put_backends(file, gateway);
     (void) fputs("<table>\n<caption>Packets denied, by policy</caption>\n", file);
     for (size_t i = 0; i < count; i++) {
         put_row(file, gateway->policies.all[i].name, SUM(gateway, dropped[i]));

@@ -5,8 +5,8 @@
  * replies home through the socket the client knows. Packets that the kernel merged
  * are checked one by one, and leave merged as far as they may leave.
  *
- * Order within a turn: replies first, then clients. Only clients' packets open and end sessions, so the sessions that
- * epoll named stay what they were until their replies are sent.
+ * Order within a turn: replies first, then what is new of the backends, then clients. Only the last two end sessions,
+ * so the sessions that epoll named stay what they were until their replies are sent.
  */
 #include <errno.h>
 #include <signal.h>
@@ -26,6 +26,7 @@
 #include "offload.h"
 #include "outbox.h"
 #include "proxy.h"
+#include "refusal.h"
 #include "session.h"
 
 #define DRAIN_MS 100
@@ -43,9 +44,8 @@ struct loop {
     uint32_t now, sizes_forgotten;        /* seconds */
     uint64_t merged, without_session;     /* packets */
     uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
-    uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last turn */
-    struct backend_view backend;
-    bool replied;                                 /* in this turn */
+    uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
+    struct backends_view view;
     unsigned char proxy_header[PROXY_HEADER_MAX]; /* of the client whose packets wait in `to_backend` */
     bool asks_local;                              /* the socket is on every address: see local.h */
     struct in6_addr locals[BURST_COUNT];          /* of the messages in `requests` */
@@ -72,11 +72,12 @@ static bool is_same_client(const struct loop *loop, size_t a, size_t b)
                       IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]));
 }
 
-static void refused(struct loop *loop, int error)
+/* A backend's socket, or the opening of one, has told an error. */
+static void refused(struct loop *loop, uint8_t backend, int error)
 {
-    if (backend_is_refusal(error)) {
+    if (is_refusal(error)) {
         loop->refused++;
-        backend_refused(&loop->backend, error, loop->now);
+        view_note_refusals(&loop->view, backend, 1, error, loop->now);
     }
 }
 
@@ -97,17 +98,35 @@ static void introduce(struct loop *loop, const struct client *client)
     loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
 }
 
+/* Sends what waits of the client at hand, and notes what its backend made of it. */
+static void end_run(struct loop *loop)
+{
+    struct outbox *box = &loop->to_backend;
+    outbox_flush(box);
+    if (loop->session != NULL) {
+        const uint8_t backend = loop->session->backend;
+        view_note_sent(&loop->view, backend, box->sent - loop->sent_before, loop->now);
+        if (box->refused != loop->refused_before) {
+            view_note_refusals(&loop->view, backend, box->refused - loop->refused_before, box->refusal, loop->now);
+        }
+    }
+    loop->sent_before = box->sent;
+    loop->refused_before = box->refused;
+    loop->session = NULL;
+    loop->run = NO_RUN;
+}
+
 /*
  * Begins the packets of the next client, which go to its own socket. The packets of the client before are sent first.
  */
 static void next_run(struct loop *loop, size_t message)
 {
-    outbox_flush(&loop->to_backend);
+    end_run(loop);
     const struct client client = {loop->requests.from[message], loop->locals[message]};
     loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another session, so after the flush */
     introduce(loop, &client);
     if (loop->session == NULL) {
-        refused(loop, errno);
+        refused(loop, loop->sessions.tried, errno);
     }
     loop->to_backend.fd = loop->session != NULL ? loop->session->fd : -1;
     loop->run = message;
@@ -154,8 +173,7 @@ static bool receive(struct loop *loop)
         loop->merged += count_merged(requests, loop->datagrams, count);
         forward(loop, decision_make(&loop->decision, count));
     }
-    outbox_flush(&loop->to_backend);
-    loop->run = NO_RUN;
+    end_run(loop);
     burst_ready(requests, 0, received, true);
     return received != 0;
 }
@@ -176,19 +194,21 @@ static void gather(struct loop *loop, struct session *session)
     int error;
     const size_t received = burst_receive(replies, session->fd, first, &error);
     if (received == 0) {
-        refused(loop, error);
+        refused(loop, session->backend, error);
         return;
     }
-    loop->replied = true;
     session_touch(&loop->sessions, session, loop->now);
     struct burst_cursor cursor = {.message = first};
     size_t count;
+    size_t packets = 0;
     while ((count = burst_split(replies, first + received, &cursor, loop->datagrams)) != 0) {
         loop->merged += count_merged(replies, loop->datagrams, count);
+        packets += count;
         for (size_t i = 0; i < count; i++) {
             outbox_add(&loop->to_clients, &loop->datagrams[i], &session->client.address, &session->client.local);
         }
     }
+    view_note_replies(&loop->view, session->backend, packets, loop->now);
     loop->reply_count += received;
     if (loop->reply_count == BURST_COUNT) {
         flush_replies(loop);
@@ -213,22 +233,19 @@ static void publish_counters(struct loop *loop)
     publish(&counters->lost_replies, to_clients->added - to_clients->sent);
     publish(&counters->sessions, loop->sessions.count);
     publish(&counters->sessions_evicted, loop->sessions.evicted);
+    publish(&counters->sessions_moved, loop->sessions.moved);
     publish(&counters->segments, to_backend->segments && to_clients->segments);
     publish(&counters->merged, loop->merged);
     publish(&counters->segmented, to_backend->segmented + to_clients->segmented);
 }
 
-/* What this turn has shown of the backend. */
-static void watch_backend(struct loop *loop)
+/* Learns what is new of the backends. */
+static void update_backends(struct loop *loop)
 {
-    const struct outbox *box = &loop->to_backend;
-    if (box->refused != loop->refused_before) {
-        backend_refused(&loop->backend, box->refusal, loop->now);
+    if (view_update(&loop->view)) {
+        session_end_gone(&loop->sessions);
+        view_settled(&loop->view);
     }
-    backend_watch(&loop->backend, box->sent != loop->sent_before, loop->replied, loop->now);
-    loop->refused_before = box->refused;
-    loop->sent_before = box->sent;
-    loop->replied = false;
 }
 
 /* Waits and works once. Whether packets came from clients. */
@@ -247,8 +264,8 @@ static bool turn(struct loop *loop, int wait_ms)
         }
     }
     flush_replies(loop);
+    update_backends(loop);
     const bool received = clients && receive(loop);
-    watch_backend(loop);
     session_expire(&loop->sessions, loop->now, loop->worker->gateway->options.idle_seconds);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         loop->sizes_forgotten = loop->now;
@@ -288,7 +305,7 @@ static void open_offload(struct worker *worker, const struct gateway_options *op
 {
     struct loop *loop = worker->loop;
     const bool segments = options->offload && offload_can_send(worker->listen_fd);
-    outbox_open(&loop->to_backend, -1, options->backend.u.any.sa_family, segments);
+    outbox_open(&loop->to_backend, -1, options->listen.u.any.sa_family, segments);
     outbox_open(&loop->to_clients, worker->listen_fd, options->listen.u.any.sa_family, segments);
     publish(&worker->counters.merges, options->offload && offload_receive(worker->listen_fd));
     publish(&worker->counters.segments, segments);
@@ -313,7 +330,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->worker = worker;
         loop->asks_local = address_is_any(&options->listen);
         loop->run = NO_RUN;
-        loop->backend.backend = &gateway->backend;
+        view_init(&loop->view, &gateway->backends, &worker->reports);
         loop->decision.xdp.xdp = gateway->xdp;
         loop->decision.record = record_view(gateway->record, (unsigned) (worker - gateway->workers));
         loop->decision.listen = &options->listen;
@@ -322,8 +339,9 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
         open_offload(worker, options);
-        result = session_table_open(&loop->sessions, options->sessions, &options->backend, worker->epoll_fd,
-                                    options->offload);
+        result =
+            session_table_open(&loop->sessions, options->sessions, &loop->view, worker->epoll_fd, options->offload);
+        loop->sessions.transparent = options->transparent;
     }
     if (result == 0 &&
         (worker->epoll_fd < 0 || epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->listen_fd, &event) != 0 ||

@@ -3,7 +3,7 @@
 """
 The gateway and its backend, on loopback: backend_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/backend.c, apps/gateway/worker.c, apps/gateway/outbox.c
+Guards: apps/gateway/backends/health.c, apps/gateway/worker.c, apps/gateway/outbox.c
 """
 import re
 import socket
@@ -20,11 +20,11 @@ def backend_at(port, address="127.0.0.1"):
 
 def refusals(f):
     log = f.log.read_text()
-    return len(re.findall("the backend 127.0.0.1:[0-9]+ refuses packets: Connection refused\n", log)), log.count("accepts packets again")
+    return len(re.findall("backend 127.0.0.1:[0-9]+ is down: it refuses packets: Connection refused\n", log)), log.count(" is up: it ")
 
 
 def metric(f, name):
-    return int(re.search(rf"^{name} (\d+)$", f.get("/metrics"), re.M)[1])
+    return int(re.search(rf'^{name}{{backend="127.0.0.1:{f.backend_port}"}} (\d+)$', f.get("/metrics"), re.M)[1])
 
 
 def check_a_dead_backend(replies):
@@ -40,7 +40,7 @@ def check_a_dead_backend(replies):
         status = f.status()
         assert status["refused"] == status["offered"] == status["passed"] == 21, status
         assert refusals(f) == (1, 0), f.log.read_text()
-        assert metric(f, "weir_gateway_backend_refused_packets_total") == 21 and metric(f, "weir_gateway_backend_refuses") == 1
+        assert metric(f, "weir_gateway_backend_refused_packets_total") == 21 and metric(f, "weir_gateway_backend_up") == 0
         backend = backend_at(f.backend_port)
 
         def serves():
@@ -50,7 +50,7 @@ def check_a_dead_backend(replies):
                 backend.sendto(data, home)
             return f.status()["backend"] == "ok"
         f.until(serves, 30)
-        assert refusals(f) == (1, 1) and metric(f, "weir_gateway_backend_refuses") == 0, f.log.read_text()
+        assert refusals(f) == (1, 1) and metric(f, "weir_gateway_backend_up") == 1, f.log.read_text()
         assert f.status()["refused"] == 21, f.status()
         backend.close()
         client.send(b"?")

@@ -36,7 +36,7 @@ class Skipped(Exception):
 class Fixture:
     """A gateway with 200 packets a second for each source, its backend, and its log."""
 
-    def __init__(self, *more, listen="127.0.0.1", threads=2, policies=POLICIES.format(200), before=None, backend=()):
+    def __init__(self, *more, listen="127.0.0.1", threads=2, policies=POLICIES.format(200), before=None, backend=(), suffix=""):
         self.demo = gateway_demo.Demo(sys.argv[1])
         self.path = self.demo.dir / "test.yaml"
         self.path.write_text(policies)
@@ -45,7 +45,7 @@ class Fixture:
         try:
             self.backend_port = self.demo.backend(*backend)
             self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", "--backend",
-                                         f"127.0.0.1:{self.backend_port}", "--policies", self.path, "--metrics",
+                                         f"127.0.0.1:{self.backend_port}{suffix}", "--policies", self.path, "--metrics",
                                          f"127.0.0.1:{self.http}", "--threads", threads, *more, stderr=open(self.log, "w"),
                                          preexec_fn=before)
             self.until(self.status)

@@ -18,7 +18,6 @@ void rendezvous_init(struct rendezvous *rendezvous, const char *secret)
 struct material {
     char kind[8];
     struct in6_addr address;
-    uint32_t scope;
     uint16_t port;
     uint16_t unused;
 };

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""
+Clients' addresses kept towards the backends, between three network namespaces: transparent_test.py BUILD_DIRECTORY
+SOURCE_DIRECTORY [TEST...]. Prints TAP.
+
+The gateway's host is between that of the clients and that of the backends, whose way to the clients leads over it.
+
+Guards: apps/gateway/backends/transparent.c
+"""
+import contextlib
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+
+from support import Fixture, POLICIES, run, Skipped
+
+CLIENTS, GATEWAY, BACKENDS = (f"weir-{os.getpid()}-{c}" for c in "abc")
+LIBC = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
+
+
+def ip(netns, *arguments):
+    subprocess.run(["ip", *(["-n", netns] if netns else []), *arguments], check=True, capture_output=True, timeout=20)
+
+
+def enter(name):
+    with open(f"/run/netns/{name}", encoding="utf-8") as file:
+        if LIBC.setns(file.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+@contextlib.contextmanager
+def network():
+    """Three hosts in a row. Inside, this process is on the gateway's host, with the routes of docs/gateway.md."""
+    if shutil.which("ip") is None or os.getuid() != 0:
+        raise Skipped("no network namespaces: they need root, and ip of iproute2")
+    try:
+        for name in (CLIENTS, GATEWAY, BACKENDS):
+            ip(None, "netns", "add", name)
+        ip(None, "link", "add", "front", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", CLIENTS)
+        ip(None, "link", "add", "back", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", BACKENDS)
+    except subprocess.CalledProcessError as error:
+        for name in (CLIENTS, GATEWAY, BACKENDS):
+            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        raise Skipped(f"no network namespaces: {error.stderr.decode().strip()}") from error
+    with open(f"/proc/{os.getpid()}/ns/net", encoding="utf-8") as before:
+        try:
+            for name, link, addresses in ((CLIENTS, "wire", ("10.78.1.2/24", "10.78.1.3/24", "fd78:1::2/64")),
+                                          (GATEWAY, "front", ("10.78.1.1/24", "fd78:1::1/64")),
+                                          (GATEWAY, "back", ("10.78.2.1/24", "fd78:2::1/64")),
+                                          (BACKENDS, "wire", ("10.78.2.2/24", "10.78.2.3/24", "fd78:2::2/64"))):
+                for address in addresses:
+                    ip(name, "addr", "add", address, "dev", link, *(["nodad"] if ":" in address else []))
+                ip(name, "link", "set", link, "up")
+                ip(name, "link", "set", "lo", "up")
+            ip(BACKENDS, "route", "add", "default", "via", "10.78.2.1")
+            ip(BACKENDS, "-6", "route", "add", "default", "via", "fd78:2::1")
+            for version in ("-4", "-6"):
+                ip(GATEWAY, version, "rule", "add", "iif", "back", "ipproto", "udp", "lookup", "100")
+                ip(GATEWAY, version, "route", "add", "local", "default", "dev", "lo", "table", "100")
+            enter(GATEWAY)
+            yield
+        finally:
+            LIBC.setns(before.fileno(), CLONE_NEWNET)
+            for name in (CLIENTS, GATEWAY, BACKENDS):
+                ip(None, "netns", "del", name)
+
+
+def socket_on(host, address, port=0):
+    enter(host)
+    try:
+        s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
+        s.bind((address, port))
+        s.settimeout(10)
+        return s
+    finally:
+        enter(GATEWAY)
+
+
+def serve(backend, seen):
+    """Answers each packet with where it came from, until an empty one comes."""
+    while True:
+        data, client = backend.recvfrom(100)
+        if data == b"end":
+            return
+        seen.append(client[:2])
+        backend.sendto(f"{client[0]} {client[1]}".encode(), client)
+
+
+@contextlib.contextmanager
+def backend_on(address):
+    backend, seen = socket_on(BACKENDS, address), []
+    backend.settimeout(None)
+    thread = threading.Thread(target=serve, args=(backend, seen), daemon=True)
+    thread.start()
+    try:
+        yield backend.getsockname()[1], seen
+    finally:
+        with socket_on(BACKENDS, address) as end:
+            end.sendto(b"end", backend.getsockname())
+        thread.join()
+        backend.close()
+
+
+def ask(f, client, to):
+    client.sendto(b"?", (to, f.port))
+    data, home = client.recvfrom(100)
+    assert home[:2] == (to, f.port), home
+    return data.decode().split()
+
+
+def test_the_backend_sees_the_client_and_its_answers_come_home():
+    with network(), backend_on("10.78.2.2") as (port, seen), backend_on("10.78.2.3") as (other, also), \
+            Fixture("--backend", f"10.78.2.2:{port}", "--backend", f"10.78.2.3:{other}", "--transparent", listen="10.78.1.1",
+                    policies=POLICIES.format(100000), suffix=",drain") as f:
+        for source in ("10.78.1.2", "10.78.1.3"):
+            for _ in range(5):
+                with socket_on(CLIENTS, source) as client:
+                    for _ in range(2):
+                        assert ask(f, client, "10.78.1.1") == [source, str(client.getsockname()[1])]
+        assert len(seen) + len(also) == 20 and f.status()["replies"] == 20 and f.status()["unsendable"] == 0
+
+
+def test_ipv6_and_mapped_clients():
+    with network(), backend_on("fd78:2::2") as (port, seen), \
+            Fixture("--backend", f"[fd78:2::2]:{port}", "--transparent", listen="[::]", policies=POLICIES.format(100000),
+                    suffix=",drain") as f:
+        with socket_on(CLIENTS, "fd78:1::2") as client:
+            assert ask(f, client, "fd78:1::1") == ["fd78:1::2", str(client.getsockname()[1])]
+        with socket_on(CLIENTS, "10.78.1.2") as client:  # IPv4 does not fit a backend of IPv6
+            client.sendto(b"?", ("10.78.1.1", f.port))
+            f.until(lambda: f.status()["unsendable"] == 1)
+        assert len(seen) == 1
+
+
+def test_mapped_clients_of_a_backend_of_ipv4():
+    with network(), backend_on("10.78.2.2") as (port, _), \
+            Fixture("--backend", f"10.78.2.2:{port}", "--transparent", listen="[::]", policies=POLICIES.format(100000),
+                    suffix=",drain") as f, socket_on(CLIENTS, "10.78.1.2") as client:
+        assert ask(f, client, "10.78.1.1") == ["10.78.1.2", str(client.getsockname()[1])]
+
+
+def test_what_is_missing_is_said():
+    def said(*more, before=None):
+        return subprocess.run([sys.argv[1] + "/apps/gateway/weir-gateway", "--listen", "127.0.0.1:1", "--backend", "127.0.0.1:2",
+                               "--transparent", *more], capture_output=True, text=True, timeout=20, preexec_fn=before)
+
+    out = said("--proxy-protocol")
+    assert out.returncode == 2 and "--transparent: the client's address is told by --proxy-protocol" in out.stderr, out
+    if os.getuid() != 0:
+        raise Skipped("without root there is no privilege to give up")
+    out = said(before=lambda: os.setuid(65534))
+    assert out.returncode == 1 and "--transparent: Operation not permitted; it needs CAP_NET_ADMIN" in out.stderr, out
+
+
+if __name__ == "__main__":
+    run(globals())

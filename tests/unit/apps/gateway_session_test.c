@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sessions and their backends, on loopback: whose packets come to which backend while the list and health change.
+ *
+ * Guards: apps/gateway/session.c, apps/gateway/backends/view.c
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "../apps/gateway/log.h"
+#include "../apps/gateway/session.h"
+#include "support/support.h"
+
+#define BACKENDS 3
+#define CLIENTS  60
+
+static struct {
+    struct backends backends;
+    struct backend_reports reports;
+    struct backend_reports *reporters[1];
+    struct backends_view view;
+    struct session_table table;
+    struct backend_choice choices[BACKENDS];
+    int fds[BACKENDS];
+    int epoll_fd;
+    uint32_t now;
+} t;
+
+static struct client client(unsigned n)
+{
+    struct client out;
+    memset(&out, 0, sizeof(out));
+    out.address.length = sizeof(out.address.u.v4);
+    out.address.u.v4.sin_family = AF_INET;
+    out.address.u.v4.sin_addr.s_addr = htonl(0xc6336400 + n);
+    out.address.u.v4.sin_port = htons(1000);
+    return out;
+}
+
+static int begin(void **arg)
+{
+    (void) arg;
+    char problem[256];
+    memset(&t, 0, sizeof(t));
+    log_start(WEIR_LOG_ERROR, LOG_TEXT);
+    t.now = 100;
+    t.reporters[0] = &t.reports;
+    t.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    backends_init(&t.backends, NULL, t.reporters, 1);
+    for (unsigned i = 0; i < BACKENDS; i++) {
+        struct backend_choice *choice = &t.choices[i];
+        socklen_t size = sizeof(choice->address.u.v4);
+        t.fds[i] = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        choice->address.u.v4.sin_family = AF_INET;
+        choice->address.u.v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        choice->address.length = size;
+        choice->weight = 1;
+        assert_int_equal(bind(t.fds[i], &choice->address.u.any, size), 0);
+        assert_int_equal(getsockname(t.fds[i], &choice->address.u.any, &size), 0);
+        (void) snprintf(choice->text, sizeof(choice->text), "127.0.0.1:%u", ntohs(choice->address.u.v4.sin_port));
+    }
+    assert_int_equal(backends_replace(&t.backends, t.choices, BACKENDS, problem, sizeof(problem)), 0);
+    view_init(&t.view, &t.backends, &t.reports);
+    return session_table_open(&t.table, CLIENTS, &t.view, t.epoll_fd, false);
+}
+
+static int end(void **arg)
+{
+    (void) arg;
+    session_table_close(&t.table);
+    for (unsigned i = 0; i < BACKENDS; i++) {
+        (void) close(t.fds[i]);
+    }
+    (void) close(t.epoll_fd);
+    return 0;
+}
+
+/* As a worker does it, once a turn. */
+static void turn(void)
+{
+    if (view_update(&t.view)) {
+        session_end_gone(&t.table);
+        view_settled(&t.view);
+    }
+}
+
+static void replace(unsigned count)
+{
+    char problem[256];
+    assert_int_equal(backends_replace(&t.backends, t.choices, count, problem, sizeof(problem)), 0);
+    turn();
+}
+
+/* The number of the backend that a packet of a client comes to; BACKENDS: the client has no session. */
+static unsigned sent_to(unsigned n)
+{
+    const struct client from = client(n);
+    const struct session *session = session_of(&t.table, &from, t.now);
+    char byte;
+    if (session == NULL) {
+        return BACKENDS;
+    }
+    assert_int_equal(send(session->fd, "?", 1, 0), 1);
+    for (unsigned i = 0; i < BACKENDS; i++) {
+        if (recv(t.fds[i], &byte, 1, 0) == 1) {
+            return i;
+        }
+    }
+    fail_msg("a packet of client %u came nowhere", n);
+    return BACKENDS;
+}
+
+static void send_all(unsigned out[CLIENTS])
+{
+    for (unsigned n = 0; n < CLIENTS; n++) {
+        out[n] = sent_to(n);
+    }
+}
+
+static uint64_t sessions(void)
+{
+    uint64_t sum = 0;
+    for (unsigned place = 0; place < BACKEND_PLACES; place++) {
+        sum += backends_sums(&t.backends, place).sessions;
+    }
+    assert_int_equal(sum, t.table.count);
+    return sum;
+}
+
+static void test_clients_of_a_backend_that_left_the_list_move_and_come_back_anew(void **arg)
+{
+    (void) arg;
+    unsigned before[CLIENTS];
+    unsigned after[CLIENTS];
+    send_all(before);
+    assert_int_equal(sessions(), CLIENTS);
+    replace(BACKENDS - 1);
+    assert_true(sessions() < CLIENTS); /* its sessions have ended */
+    send_all(after);
+    for (unsigned n = 0; n < CLIENTS; n++) {
+        assert_true(after[n] != BACKENDS - 1 && (before[n] == BACKENDS - 1 || after[n] == before[n]));
+    }
+    replace(BACKENDS);
+    unsigned back[CLIENTS];
+    send_all(back);
+    assert_memory_equal(back, after, sizeof(back)); /* sessions stay */
+    t.now += 100;
+    session_expire(&t.table, t.now, 30);
+    assert_int_equal(sessions(), 0);
+    send_all(back);
+    assert_memory_equal(back, before, sizeof(back)); /* new ones go by the hash */
+}
+
+static void test_a_backend_that_drains_keeps_its_sessions_until_they_are_idle(void **arg)
+{
+    (void) arg;
+    unsigned before[CLIENTS];
+    unsigned after[CLIENTS];
+    send_all(before);
+    t.choices[0].drain = true;
+    replace(BACKENDS);
+    send_all(after);
+    assert_memory_equal(after, before, sizeof(after));
+    t.now += 100;
+    session_expire(&t.table, t.now, 30);
+    send_all(after);
+    for (unsigned n = 0; n < CLIENTS; n++) {
+        assert_true(after[n] != 0 && (before[n] == 0 || after[n] == before[n]));
+    }
+    assert_int_equal(sessions(), CLIENTS);
+}
+
+static void test_where_all_drain_new_clients_have_no_session(void **arg)
+{
+    (void) arg;
+    const unsigned first = sent_to(0);
+    for (unsigned i = 0; i < BACKENDS; i++) {
+        t.choices[i].drain = true;
+    }
+    replace(BACKENDS);
+    assert_int_equal(sent_to(0), first);
+    assert_int_equal(sent_to(1), BACKENDS);
+    assert_int_equal(errno, ENOENT);
+    assert_int_equal(sessions(), 1);
+}
+
+static void test_sessions_of_a_backend_that_is_down_move_and_stay_where_they_moved(void **arg)
+{
+    (void) arg;
+    unsigned before[CLIENTS];
+    unsigned moved[CLIENTS];
+    unsigned after[CLIENTS];
+    send_all(before);
+    const struct client from = client(0);
+    const uint8_t place = session_of(&t.table, &from, t.now)->backend;
+    view_note_refusals(&t.view, place, 1, ECONNREFUSED, t.now);
+    turn();
+    send_all(moved);
+    for (unsigned n = 0; n < CLIENTS; n++) {
+        assert_true(moved[n] != before[0] && (before[n] == before[0] || moved[n] == before[n]));
+    }
+    assert_int_equal(sessions(), CLIENTS);
+    assert_int_equal(backends_sums(&t.backends, place).sessions, 0);
+    assert_true(t.table.moved != 0);
+    view_note_replies(&t.view, place, 1, t.now + 1);
+    turn();
+    send_all(after);
+    assert_memory_equal(after, moved, sizeof(after));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_clients_of_a_backend_that_left_the_list_move_and_come_back_anew, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(test_a_backend_that_drains_keeps_its_sessions_until_they_are_idle, begin, end),
+        cmocka_unit_test_setup_teardown(test_where_all_drain_new_clients_have_no_session, begin, end),
+        cmocka_unit_test_setup_teardown(test_sessions_of_a_backend_that_is_down_move_and_stay_where_they_moved, begin,
+                                        end),
+    };
+    return cmocka_run_group_tests_name("unit/apps/gateway_session", tests, NULL, NULL);
+}
