@@ -107,6 +107,20 @@ bool address_is_same(const struct address *a, const struct address *b)
            a->u.v6.sin6_scope_id == b->u.v6.sin6_scope_id;
 }
 
+void address_print(const struct address *address, char out[ADDRESS_TEXT_SIZE])
+{
+    char host[INET6_ADDRSTRLEN] = "";
+    if (address->u.any.sa_family == AF_INET) {
+        (void) inet_ntop(AF_INET, &address->u.v4.sin_addr, host, sizeof(host));
+        (void) snprintf(out, ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(address->u.v4.sin_port));
+    } else if (address_is_any(address)) {
+        (void) snprintf(out, ADDRESS_TEXT_SIZE, ":%u", ntohs(address->u.v6.sin6_port));
+    } else {
+        (void) inet_ntop(AF_INET6, &address->u.v6.sin6_addr, host, sizeof(host));
+        (void) snprintf(out, ADDRESS_TEXT_SIZE, "[%s]:%u", host, ntohs(address->u.v6.sin6_port));
+    }
+}
+
 int address_bind_udp(const struct address *address)
 {
     const int fd = socket(address->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);

@@ -20,6 +20,9 @@ struct address {
 /* The longest name of a host, and a terminator. */
 #define ADDRESS_HOST_SIZE 256
 
+/* The longest text of an address: a host, brackets and a port. */
+#define ADDRESS_TEXT_SIZE (ADDRESS_HOST_SIZE + 8)
+
 #define ADDRESS_MALFORMED 1 /* no error of getaddrinfo, which are negative */
 
 /*
@@ -45,6 +48,9 @@ bool address_parse(const char *text, struct address *out);
 bool address_is_any(const struct address *address);
 
 bool address_is_same(const struct address *a, const struct address *b);
+
+/* Writes an address in numbers: 127.0.0.1:7000, [::1]:7000, and :7000 for every address of IPv4 and IPv6. */
+void address_print(const struct address *address, char out[ADDRESS_TEXT_SIZE]);
 
 /* A bound, non-blocking UDP socket that shares its address with others (SO_REUSEPORT); -1: errno says why not. */
 int address_bind_udp(const struct address *address);

@@ -3,7 +3,8 @@
  * A UDP reverse proxy that limits: what its parts share.
  *
  *   main.c      life: open, reload, stop
- *   options.c   the command line
+ *   options.c   the command line; config.c: a file of settings; settings.c: what both may give
+ *   reload.c    settings and policies read again
  *   policies.c  the policies in force; policy_look.c: those of a file; policy_kind.c: their names
  *   decision.c  which packets of a burst may pass
  *   network.c   sources and networks as keys of limits
@@ -14,10 +15,12 @@
  *   backends/   the backends: which of them a client goes to, whether they are up
  *   refusal.h   errors that are news of the other end
  *   proxy.c     the client's address, for the backend
- *   notify.c    what systemd is told
+ *   notify.c    what systemd is told; activation.c: the sockets that it hands over
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
  *   local.c     which of this host's addresses a packet came to
+ *   listeners.c the addresses it listens on; listen_socket.c: a thread's socket of one;
+ *               listening.c: those of the start
  *   xdp/        denials in the kernel
  *   kinds/      kinds of packets, their costs, and the file that has them
  *   record/     a sample of denied packets in a file
@@ -35,33 +38,38 @@
 
 #include <weir/weir.h>
 
+#include "activation.h"
 #include "address.h"
 #include "backends/backends.h"
 #include "backends/checker.h"
 #include "kinds/kind_store.h"
+#include "listen_socket.h"
+#include "listeners.h"
 #include "log.h"
 #include "policies.h"
 #include "record/record.h"
+#include "settings.h"
 
 #define GATEWAY_THREADS_MAX  64
 #define GATEWAY_SESSIONS_MIN 16
 
-/* Descriptors that are not for clients: two for each thread, HTTP connections, the link to Redis and some to spare. */
-#define GATEWAY_HTTP_CONNECTIONS     32
-#define GATEWAY_DESCRIPTORS(threads) (2 * (threads) + GATEWAY_HTTP_CONNECTIONS + 32)
+/*
+ * Descriptors that are not for clients: one for each thread and one for each of its sockets, HTTP connections, the link
+ * to Redis and some to spare.
+ */
+#define GATEWAY_HTTP_CONNECTIONS                32
+#define GATEWAY_DESCRIPTORS(threads, listeners) ((1 + (listeners)) * (threads) + GATEWAY_HTTP_CONNECTIONS + 32)
 
+/* Read by the main thread; by others those that are in force from the start to the end. */
 struct gateway_options {
-    const char *listen_text, *metrics_text;
-    struct address listen, metrics;
-    const char *backend_texts[BACKENDS_MAX]; /* as they were given */
-    struct backend_choice backends[BACKENDS_MAX];
-    unsigned backend_count;
-    char backend_text[400]; /* all of them, for people; what has no room is left out */
+    struct text_list listen;
+    struct text_list backend; /* as they were given */
+    const char *metrics_text;
+    const char *probe;
     struct checker_options checks;
     const char *policies; /* NULL: nothing is limited */
     const char *kinds;    /* NULL: all packets cost 1 */
-    char *redis_url, *fleet_secret;
-    const char *redis_origin; /* what the URL was given by, for the log */
+    const char *redis, *redis_password_file, *fleet_secret_file;
     const char *redis_prefix, *node_name;
     const char *xdp; /* interface and mode; NULL: no packet is dropped in the kernel */
     unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
@@ -69,6 +77,22 @@ struct gateway_options {
     weir_log_level log_level;
     enum log_format log_format;
     struct record_options record;
+    const struct settings *from[SETTING_COUNT]; /* what gave each setting; NULL: nothing did */
+    /* Found for a start: */
+    struct address listens[LISTENERS_MAX];
+    struct backend_choice backends[BACKENDS_MAX];
+    char backend_text[400]; /* all of them, for people; what has no room is left out */
+    struct address metrics;
+    char *redis_url, *fleet_secret;
+    char redis_origin[400]; /* what the URL was given by, for the log */
+};
+
+/* What the options come from. */
+struct option_sources {
+    bool has_handed; /* there are listeners beside those of the options */
+    struct settings line;
+    const char *config;              /* a file of settings; NULL: there is none */
+    struct settings *first, *latest; /* of the file: at the start, and at the last reload */
 };
 
 /* Written by one thread, read by any. offered == passed + the sum of dropped */
@@ -82,10 +106,11 @@ struct counters {
     _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted, sessions_moved;
-    _Atomic uint64_t merges, segments;       /* 1: the kernel does it for this thread */
-    _Atomic uint64_t merged, segmented;      /* packets, either way, that arrived merged; that left in segments */
-    _Atomic uint64_t timed_checks, timed_ns; /* of the bursts that were timed */
-    _Atomic uint64_t turns;                  /* how often the thread has waited and worked */
+    _Atomic uint64_t merges, segments;         /* 1: the kernel does it for this thread */
+    _Atomic uint64_t merged, segmented;        /* packets, either way, that arrived merged; that left in segments */
+    _Atomic uint64_t timed_checks, timed_ns;   /* of the bursts that were timed */
+    _Atomic uint64_t received[LISTENER_SLOTS]; /* of `offered`, by listener */
+    _Atomic uint64_t turns;                    /* how often the thread has waited and worked */
 };
 
 struct gateway;
@@ -94,16 +119,24 @@ struct loop;
 struct worker {
     struct gateway *gateway;
     pthread_t thread;
-    int listen_fd, epoll_fd;
+    bool is_started;
+    int epoll_fd;
     struct loop *loop;
-    struct backend_reports reports; /* of its backends */
-    uint64_t turns_seen;            /* of counters.turns, by the main thread, when the watchdog last heard of it */
+    _Atomic uint32_t open;    /* a bit for each socket that is there: set by the main thread, cleared by this one */
+    _Atomic uint32_t leaving; /* of these, a bit for each that is to be closed: as `open` */
+    struct listen_socket sockets[LISTENER_SLOTS]; /* by the number of their listener */
+    struct backend_reports reports;               /* of its backends */
+    uint64_t turns_seen; /* of counters.turns, by the main thread, when the watchdog last heard of it */
     _Alignas(64) struct counters counters;
 };
 
 struct gateway {
+    struct activation activation;
+    struct option_sources sources;
     struct gateway_options options;
-    weir *weir; /* NULL: nothing is limited */
+    _Atomic uint32_t idle_seconds; /* of the options: a reload may change it while the threads read it */
+    _Atomic uint64_t waiting;      /* a bit for each setting whose change waits for a restart */
+    weir *weir;                    /* NULL: nothing is limited */
     struct policies policies;
     struct kind_store kinds;
     struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
@@ -111,15 +144,37 @@ struct gateway {
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];
     struct checker *checker;
+    struct listeners listeners;
+    struct http *http; /* NULL: nothing is served */
     _Atomic bool stopping, failed;
     _Atomic uint64_t reloads, reload_errors;
-    unsigned worker_count;
+    unsigned worker_count; /* that are open */
     struct worker workers[GATEWAY_THREADS_MAX];
 };
 
-/* Parses the command line; exits with 0 after --help, --version and a good --check, with a
- * sentence and 2 where it is wrong, or 1 where a host is not found or a file cannot be read. */
-void options_parse(int argc, char **argv, struct gateway_options *out);
+/*
+ * Parses the command line, and reads the file of settings that it names. Exits with 0 after --help, --version, a good
+ * --check and a good --check-config, with a sentence and 2 where something is wrong, or 1 where a host is not found or
+ * a file cannot be read.
+ */
+void options_parse(int argc, char **argv, struct option_sources *sources, struct gateway_options *out);
+
+/* Whether the settings fit one another. False: `problem` says which do not. `has_handed`: there are other listeners. */
+bool options_check(const struct gateway_options *options, bool has_handed, struct setting_problem *problem);
+
+/* Looks up the host of an address. Blocks. False: `problem` says why there is none. */
+bool options_find_address(const struct gateway_options *options, enum setting setting, size_t index,
+                          struct address *out, struct setting_problem *problem);
+
+/* The same for a listener, whose address must be another one than that of listeners before. */
+bool options_find_listen(struct gateway_options *options, size_t index, struct setting_problem *problem);
+
+/*
+ * Looks up the backends, whose addresses must be others than those of the listeners. A host that `before` has with the
+ * same port is not looked up again; `before` may be NULL.
+ */
+bool options_find_backends(struct gateway_options *options, const struct gateway_options *before,
+                           struct setting_problem *problem);
 
 /* Everything a worker needs but its thread. 0, or -1 after a sentence on stderr. */
 int worker_open(struct worker *worker, struct gateway *gateway);
@@ -128,9 +183,12 @@ void worker_close(struct worker *worker);
 /* The thread's life, until gateway->stopping. */
 void *worker_main(void *arg);
 
-/* Serves what status.h has; NULL: errno says why not. */
+/*
+ * Serves what status.h has, at an address, or on `handed`, a socket that listens; -1: none is handed. NULL: errno says
+ * why not.
+ */
 struct http;
-struct http *http_start(struct gateway *gateway);
+struct http *http_start(struct gateway *gateway, const struct address *address, int handed);
 void http_stop(struct http *http); /* NULL is allowed */
 
 /* The sum of one counter over all workers. */

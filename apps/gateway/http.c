@@ -10,6 +10,7 @@
  * One thread of libmicrohttpd's runs all callbacks; the list of connections is touched by that thread alone.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -184,6 +185,14 @@ static void connection_changed(void *arg, struct MHD_Connection *mhd, void **con
     make_room(http);
 }
 
+/* What a socket from elsewhere may lack. Returns it, or -1: errno says why not. */
+static int take(int fd)
+{
+    const int flags = fcntl(fd, F_GETFL);
+    const bool good = flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+    return good ? fd : -1;
+}
+
 /* A socket that listens; -1: errno says why not. */
 static int listen_at(const struct address *address)
 {
@@ -206,10 +215,10 @@ static int listen_at(const struct address *address)
     return fd;
 }
 
-struct http *http_start(struct gateway *gateway)
+struct http *http_start(struct gateway *gateway, const struct address *address, int handed)
 {
     struct http *http = calloc(1, sizeof(*http));
-    const int fd = http != NULL ? listen_at(&gateway->options.metrics) : -1;
+    const int fd = http == NULL ? -1 : handed >= 0 ? take(handed) : listen_at(address);
     if (fd < 0) {
         const int error = errno;
         free(http);
@@ -217,11 +226,14 @@ struct http *http_start(struct gateway *gateway)
         return NULL;
     }
     http->gateway = gateway;
-    /* AUTO is epoll or poll. The default is select, which cannot hold a descriptor above 1023: clients have those. */
-    http->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET,
-                                    fd, MHD_OPTION_CONNECTION_TIMEOUT, 10U, MHD_OPTION_CONNECTION_LIMIT,
-                                    (unsigned) GATEWAY_HTTP_CONNECTIONS, MHD_OPTION_NOTIFY_CONNECTION,
-                                    connection_changed, http, MHD_OPTION_END);
+    /*
+     * AUTO is epoll or poll. The default is select, which cannot hold a descriptor above 1023: clients have those. With
+     * ITC the daemon ends without a shutdown of its socket, which others may have as well.
+     */
+    http->daemon = MHD_start_daemon(MHD_USE_AUTO_INTERNAL_THREAD | MHD_USE_ITC, 0, NULL, NULL, handle, http,
+                                    MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_TIMEOUT, 10U,
+                                    MHD_OPTION_CONNECTION_LIMIT, (unsigned) GATEWAY_HTTP_CONNECTIONS,
+                                    MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_END);
     if (http->daemon == NULL) {
         (void) close(fd);
         free(http);

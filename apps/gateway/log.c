@@ -36,9 +36,10 @@ static const struct word_alias format_aliases[] = {
 };
 static const struct words formats = {format_names, COUNT(format_names), format_aliases, COUNT(format_aliases)};
 
-/* Written by log_start, before there are threads. */
-static weir_log_level most_level = WEIR_LOG_INFO;
-static enum log_format line_format = LOG_COMMAND;
+/* Written by log_start, at the start and at a reload. A line that is written meanwhile may have either. */
+static _Atomic weir_log_level most_level = WEIR_LOG_INFO;
+static _Atomic enum log_format line_format = LOG_COMMAND;
+static _Atomic bool without_denials;
 
 static size_t find_word(const struct words *words, const char *word, char *why, size_t size)
 {
@@ -84,6 +85,11 @@ void log_start(weir_log_level most, enum log_format format)
 {
     most_level = most;
     line_format = format;
+}
+
+void log_denials(bool wanted)
+{
+    without_denials = !wanted;
 }
 
 /* A line that is being written: what has no room is left out, and the end of the line always has. */
@@ -155,11 +161,11 @@ static void add_denial(struct line *line, const struct denial_line *denial)
 }
 
 /* Writes the beginning of a line, up to the message. */
-static void begin(struct line *line, weir_log_level level)
+static void begin(struct line *line, weir_log_level level, enum log_format format)
 {
     static const int priorities[] = {3, 4, 6}; /* of syslog, by level */
     line->length = 0;
-    switch (line_format) {
+    switch (format) {
     case LOG_JSON:
         add(line, "{\"time\":\"");
         add_time(line);
@@ -190,9 +196,10 @@ static void write_message(weir_log_level level, const char *message, const struc
 {
     struct line line;
     char plain[PLAIN_SIZE];
+    const enum log_format format = line_format;
     (void) plain_line(plain, sizeof(plain), message);
-    begin(&line, level);
-    if (line_format != LOG_JSON) {
+    begin(&line, level, format);
+    if (format != LOG_JSON) {
         add(&line, "%s", plain);
     } else {
         add_string(&line, plain);
@@ -236,7 +243,11 @@ void log_library(void *arg, weir_log_level level, const char *message)
 {
     struct denial_line denial;
     (void) arg;
-    if (level <= most_level) {
-        write_message(level, message, NULL, 0, denial_line_read(message, &denial) ? &denial : NULL);
+    if (level > most_level) {
+        return;
+    }
+    const bool is_denial = denial_line_read(message, &denial);
+    if (!is_denial || !without_denials) {
+        write_message(level, message, NULL, 0, is_denial ? &denial : NULL);
     }
 }

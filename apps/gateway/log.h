@@ -34,6 +34,9 @@ enum log_format log_default_format(void);
 /* From now on lines have this form; those of levels beyond `most` are left out. */
 void log_start(weir_log_level most, enum log_format format);
 
+/* Whether the library's lines about policies that deny are written; they are, unless this has said otherwise. */
+void log_denials(bool wanted);
+
 /* A field of an event in JSON, beside the message: a text or, if that is NULL, a number. */
 struct log_field {
     const char *name;

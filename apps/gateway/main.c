@@ -13,9 +13,14 @@
 
 #include "gateway.h"
 #include "kinds/kind_file.h"
+#include "listening.h"
 #include "log.h"
 #include "notify.h"
+#include "reload.h"
 #include "xdp/xdp.h"
+
+/* Of the addresses that a line names; what has no room is left out. */
+#define LIST_SIZE 400
 
 /*
  * Logs why the limits could not be opened; names the option or the variable that gave Redis's URL. Returns the exit
@@ -48,7 +53,7 @@ static int open_limits(struct gateway *gateway)
     limits.max_keys = options->max_keys;
     limits.max_threads = options->threads + 1; /* one more tells what the kernel drops */
     limits.log = log_library;
-    limits.no_denial_log = options->no_denial_log;
+    limits.no_denial_log = options->no_denial_log && gateway->sources.config == NULL; /* a reload may ask for them */
     weir_error error;
     const int result = weir_open(&limits, &gateway->weir, &error);
     if (result != 0) {
@@ -68,28 +73,20 @@ static int open_limits(struct gateway *gateway)
     return 0;
 }
 
-static void reload(struct gateway *gateway)
+/* Serves the pages, where they are wanted. */
+static int start_http(struct gateway *gateway)
 {
-    record_reopen(gateway->record);
-    if (gateway->weir == NULL) {
-        log_line(WEIR_LOG_WARNING, "there are no policies to read again: it was started without --policies");
-        return;
+    const struct gateway_options *options = &gateway->options;
+    const int handed = gateway->activation.metrics_fd;
+    if (handed < 0 && options->metrics_text == NULL) {
+        return 0;
     }
-    struct packet_kinds kinds;
-    weir_error error;
-    const bool read = kind_file_read(gateway->options.kinds, &kinds, &error);
-    if (!read) {
-        log_line(WEIR_LOG_ERROR, "policies and kinds stay as they were: %s", error.message);
+    gateway->http = http_start(gateway, &options->metrics, handed);
+    if (gateway->http == NULL) {
+        log_line(WEIR_LOG_ERROR, "--metrics %s: %s", options->metrics_text != NULL ? options->metrics_text : "",
+                 strerror(errno));
     }
-    if (!read || !policies_reload(&gateway->policies, gateway->weir, gateway->options.policies, &kinds,
-                                  gateway->options.allow_missing)) {
-        (void) atomic_fetch_add(&gateway->reload_errors, 1);
-        return;
-    }
-    kind_store_set(&gateway->kinds, &kinds);
-    xdp_policies_changed(gateway->xdp);
-    (void) atomic_fetch_add(&gateway->reloads, 1);
-    log_line(WEIR_LOG_INFO, "policies of %s are in force", gateway->options.policies);
+    return gateway->http != NULL ? 0 : -1;
 }
 
 /* Puts the backends of the options in force, and looks after their health. */
@@ -101,8 +98,8 @@ static int start_backends(struct gateway *gateway)
         gateway->reporters[i] = &gateway->workers[i].reports;
     }
     backends_init(&gateway->backends, options->fleet_secret, gateway->reporters, options->threads);
-    if (backends_replace(&gateway->backends, options->backends, options->backend_count, problem, sizeof(problem)) !=
-        0) {
+    if (backends_replace(&gateway->backends, options->backends, (unsigned) options->backend.count, problem,
+                         sizeof(problem)) != 0) {
         log_line(WEIR_LOG_ERROR, "--backend: %s", problem);
         return -1;
     }
@@ -115,32 +112,39 @@ static int start_backends(struct gateway *gateway)
 
 static int start_workers(struct gateway *gateway)
 {
-    for (unsigned i = 0; i < gateway->options.threads; i++) {
-        struct worker *worker = &gateway->workers[i];
-        if (worker_open(worker, gateway) != 0) {
+    for (; gateway->worker_count < gateway->options.threads; gateway->worker_count++) {
+        if (worker_open(&gateway->workers[gateway->worker_count], gateway) != 0) {
             return -1;
         }
+    }
+    if (listening_start(gateway) != 0) {
+        return -1;
+    }
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        struct worker *worker = &gateway->workers[i];
         const int result = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (result != 0) {
             log_line(WEIR_LOG_ERROR, "cannot start a thread: %s", strerror(result));
-            worker_close(worker);
             return -1;
         }
-        gateway->worker_count = i + 1;
+        worker->is_started = true;
     }
     return 0;
 }
 
 /* Each client has a descriptor: allow as many as this process may have, and keep the clients within that. */
-static int fit_descriptors(struct gateway_options *options)
+static int fit_descriptors(struct gateway *gateway)
 {
+    struct gateway_options *options = &gateway->options;
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
         return 0;
     }
     limit.rlim_cur = limit.rlim_max;
     (void) setrlimit(RLIMIT_NOFILE, &limit);
-    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads);
+    const size_t listeners =
+        gateway->sources.config != NULL ? LISTENERS_MAX : options->listen.count + gateway->activation.listener_count;
+    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads, listeners);
     const rlim_t most = limit.rlim_cur > spare ? (limit.rlim_cur - spare) / options->threads : 0;
     if (most < GATEWAY_SESSIONS_MIN) {
         log_line(WEIR_LOG_ERROR, "%ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)",
@@ -159,7 +163,9 @@ static void stop(struct gateway *gateway)
 {
     atomic_store(&gateway->stopping, true);
     for (unsigned i = 0; i < gateway->worker_count; i++) {
-        (void) pthread_join(gateway->workers[i].thread, NULL);
+        if (gateway->workers[i].is_started) {
+            (void) pthread_join(gateway->workers[i].thread, NULL);
+        }
         worker_close(&gateway->workers[i]);
     }
     checker_stop(gateway->checker);
@@ -180,8 +186,7 @@ static void start_xdp(struct gateway *gateway)
         log_line(WEIR_LOG_WARNING, "--xdp %s: nothing is limited, so the kernel drops nothing", options->xdp);
         return;
     }
-    gateway->xdp =
-        xdp_start(options->xdp, &options->listen, &gateway->policies, gateway->weir, problem, sizeof(problem));
+    gateway->xdp = xdp_start(options->xdp, &gateway->policies, gateway->weir, problem, sizeof(problem));
     if (gateway->xdp == NULL) {
         log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets are dropped here and not in the kernel", options->xdp,
                  problem);
@@ -203,13 +208,14 @@ static bool start_record(struct gateway *gateway)
     return gateway->record != NULL;
 }
 
-static void print_start(const struct gateway *gateway)
+static void print_start(struct gateway *gateway)
 {
+    char listen[LIST_SIZE];
     const struct gateway_options *options = &gateway->options;
-    const struct log_field fields[] = {{"listen", options->listen_text, 0},
-                                       {"backend", options->backend_text, 0},
-                                       {"threads", NULL, gateway->worker_count}};
-    log_event(WEIR_LOG_INFO, fields, sizeof(fields) / sizeof(fields[0]), "%s -> %s, %u threads", options->listen_text,
+    (void) listeners_list(&gateway->listeners, listen, sizeof(listen));
+    const struct log_field fields[] = {
+        {"listen", listen, 0}, {"backend", options->backend_text, 0}, {"threads", NULL, gateway->worker_count}};
+    log_event(WEIR_LOG_INFO, fields, sizeof(fields) / sizeof(fields[0]), "%s -> %s, %u threads", listen,
               options->backend_text, gateway->worker_count);
 }
 
@@ -267,24 +273,28 @@ static int next_signal(const sigset_t *signals, uint64_t watchdog_us)
     }
 }
 
+/* Tells who started the gateway that it serves, and where. */
+static void say_ready(struct gateway *gateway, const struct notify *notify, const char *more)
+{
+    char listen[LIST_SIZE];
+    (void) listeners_list(&gateway->listeners, listen, sizeof(listen));
+    notify_say(notify, "READY=1\nSTATUS=%s -> %s, %u threads%s", listen, gateway->options.backend_text,
+               gateway->worker_count, more);
+}
+
 /* Serves until a signal ends it. */
 static void serve(struct gateway *gateway, const sigset_t *signals, const struct notify *notify)
 {
-    const struct gateway_options *options = &gateway->options;
     unsigned missed = 0;
-    notify_say(notify, "READY=1\nSTATUS=%s -> %s, %u threads", options->listen_text, options->backend_text,
-               gateway->worker_count);
+    say_ready(gateway, notify, "");
     for (;;) {
         const int number = next_signal(signals, notify->watchdog_us);
         if (number == 0) {
             feed_watchdog(gateway, notify, &missed);
         } else if (number == SIGHUP) {
             notify_reloading(notify);
-            const uint64_t errors = atomic_load(&gateway->reload_errors);
-            reload(gateway);
-            notify_say(notify, "READY=1\nSTATUS=%s -> %s, %u threads%s", options->listen_text, options->backend_text,
-                       gateway->worker_count,
-                       atomic_load(&gateway->reload_errors) == errors ? "" : "; a reload was refused, see the log");
+            const bool good = reload(gateway);
+            say_ready(gateway, notify, good ? "" : "; a reload was refused, see the log");
         } else {
             notify_say(notify, "STOPPING=1");
             return;
@@ -295,10 +305,18 @@ static void serve(struct gateway *gateway, const sigset_t *signals, const struct
 int main(int argc, char **argv)
 {
     static struct gateway gateway;
-    options_parse(argc, argv, &gateway.options);
-    log_start(gateway.options.log_level, gateway.options.log_format);
+    char problem[256];
+    const bool activated = activation_open(&gateway.activation, problem, sizeof(problem));
+    gateway.sources.has_handed = !activated || gateway.activation.listener_count != 0;
+    options_parse(argc, argv, &gateway.sources, &gateway.options);
+    reload_begin(&gateway);
+    if (!activated || !listening_check(&gateway, problem, sizeof(problem))) {
+        log_line(WEIR_LOG_ERROR, "%s", problem);
+        return 2;
+    }
     policies_init(&gateway.policies);
     kind_store_open(&gateway.kinds);
+    listeners_init(&gateway.listeners);
     sigset_t signals;
     (void) sigemptyset(&signals);
     (void) sigaddset(&signals, SIGHUP);
@@ -306,7 +324,7 @@ int main(int argc, char **argv)
     (void) sigaddset(&signals, SIGTERM);
     (void) pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread: they all inherit it */
     (void) signal(SIGPIPE, SIG_IGN);                   /* the reader of the log may close it */
-    if (fit_descriptors(&gateway.options) != 0) {
+    if (fit_descriptors(&gateway) != 0) {
         return 1;
     }
     struct notify notify;
@@ -320,15 +338,13 @@ int main(int argc, char **argv)
         stop(&gateway);
         return 1;
     }
-    struct http *http = NULL;
-    if (gateway.options.metrics_text != NULL && (http = http_start(&gateway)) == NULL) {
-        log_line(WEIR_LOG_ERROR, "--metrics %s: %s", gateway.options.metrics_text, strerror(errno));
+    if (start_http(&gateway) != 0) {
         stop(&gateway);
         return 1;
     }
     print_start(&gateway);
     serve(&gateway, &signals, &notify);
-    http_stop(http);
+    http_stop(gateway.http);
     stop(&gateway);
     notify_close(&notify);
     print_counts(&gateway);

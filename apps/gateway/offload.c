@@ -12,6 +12,12 @@ bool offload_receive(int fd)
     return setsockopt(fd, IPPROTO_UDP, UDP_GRO, &on, sizeof(on)) == 0;
 }
 
+void offload_receive_alone(int fd)
+{
+    const int off = 0;
+    (void) setsockopt(fd, IPPROTO_UDP, UDP_GRO, &off, sizeof(off));
+}
+
 bool offload_can_send(int fd)
 {
     const int off = 0; /* as the socket is already: only the segment size of each message counts */

@@ -21,6 +21,9 @@
 /* Asks for what arrives to be merged. False: the kernel cannot, and nothing changes. */
 bool offload_receive(int fd);
 
+/* Asks for each datagram alone, as a new socket gets them. */
+void offload_receive_alone(int fd);
+
 /* Whether messages may leave in segments. A kernel that knows none would send them as one datagram, without a word. */
 bool offload_can_send(int fd);
 

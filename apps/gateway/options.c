@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The command line: its words become settings (settings.c), and the options of those are made ready for a start. */
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "backends/transparent.h"
+#include "config.h"
 #include "gateway.h"
 #include "kinds/kind_file.h"
+#include "log.h"
 #include "secret.h"
-#include "xdp/xdp.h"
 
 static const char usage[] =
     "weir-gateway --listen ADDR --backend ADDR --policies FILE [options]\n"
+    "weir-gateway --config FILE [options]\n"
     "A UDP reverse proxy that limits packets per source address (policy \"source\": IPv4 /32, IPv6 /64), per network\n"
     "(\"network24\") and in all (\"overall\"). SIGHUP reads the policies again, SIGTERM ends it.\n"
     "\n"
-    "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000\n"
+    "  --listen ADDR            where clients send to: 127.0.0.1:7000, [::1]:7000, host:7000 or :7000; up to 16 times\n"
     "  --backend ADDR[,weight=N][,drain]\n"
     "                           where it forwards to; given several times, each client goes to one of them\n"
     "  --probe PAYLOAD          ask each backend whether it is up, by packets of this text or 0x and hex digits\n"
@@ -30,6 +32,9 @@ static const char usage[] =
     "  --kinds FILE             YAML kinds of packets, by their first bytes and size, and what each costs\n"
     "  --allow-missing          take a policy file that has no policy of ours, or lacks one that is in force\n"
     "  --check FILE             print what the policies of a file are, or what is wrong with it, and do nothing else\n"
+    "  --config FILE            YAML settings: these options by name; the command line goes before; SIGHUP reads them "
+    "again\n"
+    "  --check-config FILE      the same for a file of settings and for the policies that it names\n"
     "  --redis URL              share the limits: redis://[user:password@]host[:port][/db] or unix:///path\n"
     "                           (or in the environment, as WEIR_REDIS_URL)\n"
     "  --redis-password-file FILE\n"
@@ -58,315 +63,249 @@ static const char usage[] =
     "  --metrics ADDR           serve /metrics (Prometheus), /status (JSON) and /healthz over HTTP\n"
     "  -h, --help, --version\n";
 
-static _Noreturn void wrong(const char *option, const char *value, const char *what)
+static _Noreturn void end_with(const struct setting_problem *problem)
 {
-    (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", option, value, what);
-    exit(2);
+    (void) fprintf(stderr, "weir-gateway: %s\n", problem->sentence);
+    exit(problem->code);
 }
 
-static unsigned number(const char *option, const char *value, unsigned least, unsigned most)
+/* Options of the command line that are no settings. */
+enum { OPTION_CHECK = 'c', OPTION_CONFIG = 'C', OPTION_CHECK_CONFIG = 'K', OPTION_HELP = 'h', OPTION_VERSION = 'v' };
+
+/* Settings as options are numbered from here. */
+#define OPTION_SETTING 256
+
+/* What the command line asks for beside settings. */
+struct command {
+    const char *check, *config;
+    bool only_checks;
+};
+
+/* The options of getopt_long: all settings, and those beside them. */
+struct option_table {
+    struct option all[SETTING_COUNT + 6];
+};
+
+static void list_options(struct option_table *out)
 {
-    char *end = NULL;
-    const unsigned long n = strtoul(value, &end, 10);
-    if (end == value || *end != '\0' || n < least || n > most) {
-        char what[64];
-        (void) snprintf(what, sizeof(what), "give a number from %u to %u", least, most);
-        wrong(option, value, what);
+    static const struct option others[] = {{"check", required_argument, NULL, OPTION_CHECK},
+                                           {"config", required_argument, NULL, OPTION_CONFIG},
+                                           {"check-config", required_argument, NULL, OPTION_CHECK_CONFIG},
+                                           {"help", no_argument, NULL, OPTION_HELP},
+                                           {"version", no_argument, NULL, OPTION_VERSION},
+                                           {NULL, 0, NULL, 0}};
+    for (int i = 0; i < SETTING_COUNT; i++) {
+        const enum setting_form form = setting_entries[i].form;
+        const bool is_flag = form == FORM_FLAG || form == FORM_FLAG_OFF;
+        out->all[i] = (struct option){setting_entries[i].name, is_flag ? no_argument : required_argument, NULL,
+                                      OPTION_SETTING + i};
     }
-    return (unsigned) n;
+    memcpy(&out->all[SETTING_COUNT], others, sizeof(others));
 }
 
-static void level(const char *value, weir_log_level *out)
+/* Takes a setting of the command line. */
+static void take_setting(struct settings *line, enum setting setting, char *value)
 {
-    char why[128];
-    if (!log_find_level(value, out, why, sizeof(why))) {
-        wrong("log-level", value, why);
+    char *url = setting == SETTING_REDIS ? secret_take(value) : NULL;
+    const char *text = url != NULL ? url : value;
+    const char *what = "";
+    if (!settings_add(line, setting, text != NULL ? text : "true", &what)) {
+        (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", setting_entries[setting].name, value, what);
+        exit(2);
+    }
+    free(url);
+}
+
+/* Takes an option that is no setting. */
+static void take_other(struct command *command, int option, const char *value)
+{
+    switch (option) {
+    case OPTION_CHECK:
+        command->check = value;
+        break;
+    case OPTION_CHECK_CONFIG:
+        command->only_checks = true;
+        command->config = value;
+        break;
+    case OPTION_CONFIG:
+        command->config = value;
+        break;
+    case OPTION_HELP:
+        (void) fputs(usage, stdout);
+        exit(0);
+    case OPTION_VERSION:
+        (void) printf("weir-gateway %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
+        exit(0);
+    default:
+        (void) fputs("weir-gateway --help lists the options\n", stderr);
+        exit(2);
     }
 }
 
-static void format(const char *value, enum log_format *out)
+bool options_check(const struct gateway_options *options, bool has_handed, struct setting_problem *problem)
 {
-    char why[128];
-    if (!log_find_format(value, out, why, sizeof(why))) {
-        wrong("log-format", value, why);
+    *problem = (struct setting_problem){.code = 2};
+    if ((options->listen.count == 0 && !has_handed) || options->backend.count == 0) {
+        (void) snprintf(problem->sentence, sizeof(problem->sentence), "%s; weir-gateway --help lists the options",
+                        "--listen and --backend are needed");
+        return false;
     }
-}
-
-static void address(const char *option, const char *value, int type, struct address *out)
-{
-    const int result = value != NULL ? address_find(value, type, out) : 0;
-    if (result != 0) {
-        (void) fprintf(stderr, "weir-gateway: --%s %s: %s\n", option, value, address_problem(result));
-        exit(result == ADDRESS_MALFORMED ? 2 : 1);
+    if (options->redis != NULL && options->policies == NULL) {
+        settings_fail(options, SETTING_REDIS, 0, 2, "there are no limits to share; give --policies as well", problem);
+        return false;
     }
-}
-
-static void probe(const char *value, struct probe_payload *out)
-{
-    char why[128];
-    if (!probe_parse(value, out, why, sizeof(why))) {
-        wrong("probe", value, why);
+    if (options->kinds != NULL && options->policies == NULL) {
+        settings_fail(options, SETTING_KINDS, 0, 2,
+                      "there are no limits that a packet could cost something of; give --policies as well", problem);
+        return false;
     }
-}
-
-/* Looks the backends up, and writes them in a line. */
-static void find_backends(struct gateway_options *options)
-{
-    char why[512];
-    size_t length = 0;
-    for (unsigned i = 0; i < options->backend_count; i++) {
-        struct backend_choice *backend = &options->backends[i];
-        const int result = backend_choice_parse(options->backend_texts[i], backend, why, sizeof(why));
-        if (result != 0) {
-            (void) fprintf(stderr, "weir-gateway: --backend %s: %s\n", options->backend_texts[i], why);
-            exit(result == ADDRESS_MALFORMED ? 2 : 1);
+    if (options->transparent && options->proxy_protocol) {
+        settings_fail(options, SETTING_TRANSPARENT, 0, 2,
+                      "the client's address is told by --proxy-protocol; give one of both", problem);
+        return false;
+    }
+    for (size_t i = 0; i < options->backend.count; i++) {
+        const char *text = options->backend.texts[i];
+        const size_t length = strcspn(text, ",");
+        for (size_t j = 0; j < options->listen.count; j++) {
+            if (strlen(options->listen.texts[j]) == length && strncmp(options->listen.texts[j], text, length) == 0) {
+                settings_fail(options, SETTING_BACKEND, i, 2, "is the address it listens on", problem);
+                return false;
+            }
         }
-        if (address_is_same(&options->listen, &backend->address)) {
-            wrong("backend", options->backend_texts[i], "is the address it listens on");
+    }
+    return true;
+}
+
+/* Finds Redis's URL among the settings or in the environment, and its password in a file, if one is given. */
+static void find_redis(struct gateway_options *options)
+{
+    const char *in_environment = getenv("WEIR_REDIS_URL");
+    const char *url = options->redis;
+    if (url != NULL) {
+        settings_origin(options, SETTING_REDIS, options->redis_origin, sizeof(options->redis_origin));
+    } else if (options->policies != NULL && in_environment != NULL && *in_environment != '\0') {
+        url = in_environment;
+        (void) snprintf(options->redis_origin, sizeof(options->redis_origin), "WEIR_REDIS_URL");
+    }
+    if (options->redis_password_file != NULL && url == NULL) {
+        struct setting_problem problem;
+        settings_fail(options, SETTING_REDIS_PASSWORD_FILE, 0, 2,
+                      "there is no Redis to give it to; give --redis as well", &problem);
+        end_with(&problem);
+    }
+    if (url != NULL) {
+        options->redis_url =
+            options->redis_password_file != NULL ? secret_url(url, options->redis_password_file) : strdup(url);
+    }
+    if (options->fleet_secret_file != NULL) {
+        options->fleet_secret = secret_read("fleet-secret-file", options->fleet_secret_file);
+    }
+}
+
+bool options_find_address(const struct gateway_options *options, enum setting setting, size_t index,
+                          struct address *out, struct setting_problem *problem)
+{
+    const char *text = setting == SETTING_LISTEN ? options->listen.texts[index] : options->metrics_text;
+    const int result = address_find(text, setting == SETTING_METRICS ? SOCK_STREAM : SOCK_DGRAM, out);
+    if (result != 0) {
+        settings_fail(options, setting, index, result == ADDRESS_MALFORMED ? 2 : 1, address_problem(result), problem);
+    }
+    return result == 0;
+}
+
+bool options_find_listen(struct gateway_options *options, size_t index, struct setting_problem *problem)
+{
+    if (!options_find_address(options, SETTING_LISTEN, index, &options->listens[index], problem)) {
+        return false;
+    }
+    for (size_t i = 0; i < index; i++) {
+        if (address_is_same(&options->listens[i], &options->listens[index])) {
+            settings_fail(options, SETTING_LISTEN, index, 2, "is given twice; leave one out", problem);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Looks a backend up, unless `before` has it. */
+static bool find_backend(struct gateway_options *options, const struct gateway_options *before, size_t index,
+                         struct setting_problem *problem)
+{
+    struct backend_choice *backend = &options->backends[index];
+    const char *text = options->backend.texts[index];
+    char why[512];
+    int result = settings_read_backend(text, backend, why, sizeof(why)) ? 0 : ADDRESS_MALFORMED;
+    bool is_known = false;
+    for (size_t i = 0; result == 0 && before != NULL && i < before->backend.count && !is_known; i++) {
+        is_known = strcmp(before->backends[i].text, backend->text) == 0;
+        backend->address = is_known ? before->backends[i].address : backend->address;
+    }
+    if (result == 0 && !is_known) {
+        result = backend_choice_parse(text, backend, why, sizeof(why));
+    }
+    if (result != 0) {
+        settings_fail(options, SETTING_BACKEND, index, result == ADDRESS_MALFORMED ? 2 : 1, why, problem);
+    }
+    return result == 0;
+}
+
+bool options_find_backends(struct gateway_options *options, const struct gateway_options *before,
+                           struct setting_problem *problem)
+{
+    size_t length = 0;
+    for (size_t i = 0; i < options->backend.count; i++) {
+        const struct backend_choice *backend = &options->backends[i];
+        if (!find_backend(options, before, i, problem)) {
+            return false;
+        }
+        for (size_t j = 0; j < options->listen.count; j++) {
+            if (address_is_same(&options->listens[j], &backend->address)) {
+                settings_fail(options, SETTING_BACKEND, i, 2, "is the address it listens on", problem);
+                return false;
+            }
         }
         if (length < sizeof(options->backend_text)) {
             length += (size_t) snprintf(options->backend_text + length, sizeof(options->backend_text) - length, "%s%s",
                                         i != 0 ? ", " : "", backend->text);
         }
     }
-    if (!backends_check(options->backends, options->backend_count, why, sizeof(why))) {
-        (void) fprintf(stderr, "weir-gateway: --backend: %s\n", why);
-        exit(2);
+    char why[256];
+    if (!backends_check(options->backends, (unsigned) options->backend.count, why, sizeof(why))) {
+        settings_fail(options, SETTING_BACKEND, SETTING_TEXTS_MAX, 2, why, problem);
+        return false;
     }
-    options->checks.introduces = options->proxy_protocol;
+    return true;
+}
+
+/* Looks up the hosts of all addresses. */
+static void find_addresses(struct gateway_options *options)
+{
+    struct setting_problem problem;
+    bool good =
+        options->metrics_text == NULL || options_find_address(options, SETTING_METRICS, 0, &options->metrics, &problem);
+    for (size_t i = 0; i < options->listen.count && good; i++) {
+        good = options_find_listen(options, i, &problem);
+    }
+    if (!good || !options_find_backends(options, NULL, &problem)) {
+        end_with(&problem);
+    }
 }
 
 /* Whether the backends can be sent packets from the clients' addresses. */
 static void check_transparent(const struct gateway_options *options)
 {
-    if (options->transparent && options->proxy_protocol) {
-        (void) fputs(
-            "weir-gateway: --transparent: the client's address is told by --proxy-protocol; give one of both\n",
-            stderr);
-        exit(2);
-    }
-    for (unsigned i = 0; i < options->backend_count && options->transparent; i++) {
+    for (size_t i = 0; i < options->backend.count && options->transparent; i++) {
         const int result = transparent_allowed(options->backends[i].address.u.any.sa_family);
         if (result != 0) {
-            (void) fprintf(stderr, "weir-gateway: --transparent: %s%s\n", strerror(-result),
-                           result == -EPERM ? "; it needs CAP_NET_ADMIN (in a unit of systemd AmbientCapabilities)"
-                                            : "");
-            exit(1);
+            struct setting_problem problem;
+            char why[160];
+            (void) snprintf(why, sizeof(why), "%s%s", strerror(-result),
+                            result == -EPERM ? "; it needs CAP_NET_ADMIN (in a unit of systemd AmbientCapabilities)"
+                                             : "");
+            settings_fail(options, SETTING_TRANSPARENT, 0, 1, why, &problem);
+            end_with(&problem);
         }
-    }
-}
-
-/* Finds Redis's URL on the command line or in the environment, and its password in a file, if one is given. */
-static void find_redis(struct gateway_options *options, const char *password_file)
-{
-    char *in_environment = getenv("WEIR_REDIS_URL");
-    if (options->redis_url == NULL && options->policies != NULL && in_environment != NULL && *in_environment != '\0') {
-        options->redis_url = strdup(in_environment);
-        options->redis_origin = "WEIR_REDIS_URL";
-    }
-    if (options->redis_url != NULL && options->policies == NULL) {
-        (void) fputs("weir-gateway: --redis: there are no limits to share; give --policies as well\n", stderr);
-        exit(2);
-    }
-    if (password_file == NULL) {
-        return;
-    }
-    if (options->redis_url == NULL) {
-        wrong("redis-password-file", password_file, "there is no Redis to give it to; give --redis as well");
-    }
-    char *without_password = options->redis_url;
-    options->redis_url = secret_url(without_password, password_file);
-    free(without_password);
-}
-
-static const struct option long_options[] = {
-    {"listen", required_argument, NULL, 'l'},
-    {"backend", required_argument, NULL, 'b'},
-    {"probe", required_argument, NULL, 'P'},
-    {"probe-interval-ms", required_argument, NULL, 'I'},
-    {"probe-rise", required_argument, NULL, 'Q'},
-    {"probe-fall", required_argument, NULL, 'U'},
-    {"backend-silence", required_argument, NULL, 'S'},
-    {"policies", required_argument, NULL, 'p'},
-    {"kinds", required_argument, NULL, 'K'},
-    {"redis", required_argument, NULL, 'r'},
-    {"redis-prefix", required_argument, NULL, 'x'},
-    {"node-name", required_argument, NULL, 'n'},
-    {"threads", required_argument, NULL, 't'},
-    {"sessions", required_argument, NULL, 's'},
-    {"metrics", required_argument, NULL, 'm'},
-    {"sync-interval-ms", required_argument, NULL, 'i'},
-    {"expected-nodes", required_argument, NULL, 'e'},
-    {"allow-missing", no_argument, NULL, 'a'},
-    {"check", required_argument, NULL, 'c'},
-    {"max-keys", required_argument, NULL, 'k'},
-    {"idle", required_argument, NULL, 'd'},
-    {"redis-password-file", required_argument, NULL, 'w'},
-    {"fleet-secret-file", required_argument, NULL, 'f'},
-    {"proxy-protocol", no_argument, NULL, 'y'},
-    {"transparent", no_argument, NULL, 'T'},
-    {"xdp", required_argument, NULL, 'X'},
-    {"record", required_argument, NULL, 'R'},
-    {"record-rate", required_argument, NULL, 'A'},
-    {"record-snap", required_argument, NULL, 'N'},
-    {"record-size", required_argument, NULL, 'M'},
-    {"no-offload", no_argument, NULL, 'o'},
-    {"log-level", required_argument, NULL, 'L'},
-    {"log-format", required_argument, NULL, 'F'},
-    {"no-denial-log", no_argument, NULL, 'D'},
-    {"help", no_argument, NULL, 'h'},
-    {"version", no_argument, NULL, 'v'},
-    {NULL, 0, NULL, 0},
-};
-
-/* The command line: the options of the gateway, and options that are used up while it is read. */
-struct command {
-    struct gateway_options *out;
-    const char *check, *password_file;
-};
-
-/* Takes an option whose value is a text or a word. False: it is another one. */
-static bool take_text(struct command *command, int option, const char *value)
-{
-    struct gateway_options *out = command->out;
-    switch (option) {
-    case 'l':
-        out->listen_text = value;
-        return true;
-    case 'b':
-        if (out->backend_count == BACKENDS_MAX) {
-            wrong("backend", value, "is one too many; a gateway has 64 backends at most");
-        }
-        out->backend_texts[out->backend_count++] = value;
-        return true;
-    case 'P':
-        probe(value, &out->checks.payload);
-        return true;
-    case 'm':
-        out->metrics_text = value;
-        return true;
-    case 'p':
-        out->policies = value;
-        return true;
-    case 'K':
-        out->kinds = value;
-        return true;
-    case 'x':
-        out->redis_prefix = value;
-        return true;
-    case 'n':
-        out->node_name = value;
-        return true;
-    case 'X':
-        out->xdp = value;
-        if (!xdp_option_is_good(value)) {
-            wrong("xdp", value, "give an interface, and a mode if you like: eth0,mode=native or eth0,mode=generic");
-        }
-        return true;
-    case 'R':
-        out->record.path = value;
-        return true;
-    case 'w':
-        command->password_file = value;
-        return true;
-    case 'c':
-        command->check = value;
-        return true;
-    case 'L':
-        level(value, &out->log_level);
-        return true;
-    case 'F':
-        format(value, &out->log_format);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Takes an option whose value is a number. False: it is another one. */
-static bool take_number(struct gateway_options *out, int option, const char *value)
-{
-    switch (option) {
-    case 'i':
-        out->sync_interval_ms = number("sync-interval-ms", value, 10, 60000);
-        return true;
-    case 'e':
-        out->expected_nodes = number("expected-nodes", value, 1, 65535);
-        return true;
-    case 't':
-        out->threads = number("threads", value, 1, GATEWAY_THREADS_MAX);
-        return true;
-    case 's':
-        out->sessions = number("sessions", value, GATEWAY_SESSIONS_MIN, 1000000);
-        return true;
-    case 'k':
-        out->max_keys = number("max-keys", value, 1000, 100000000);
-        return true;
-    case 'A':
-        out->record.rate = number("record-rate", value, 1, 1000000);
-        return true;
-    case 'N':
-        out->record.snap = number("record-snap", value, 0, 65507);
-        return true;
-    case 'M':
-        out->record.size_mb = number("record-size", value, 1, 1000000);
-        return true;
-    case 'I':
-        out->checks.interval_ms = number("probe-interval-ms", value, 100, 60000);
-        return true;
-    case 'Q':
-        out->checks.rise = number("probe-rise", value, 1, 100);
-        return true;
-    case 'U':
-        out->checks.fall = number("probe-fall", value, 1, 100);
-        return true;
-    case 'S':
-        out->checks.silence_seconds = number("backend-silence", value, 1, 3600);
-        return true;
-    case 'd':
-        out->idle_seconds = number("idle", value, 1, 86400);
-        return true;
-    default:
-        return false;
-    }
-}
-
-/* Takes a secret, a flag, or an option after which the program ends. */
-static void take_other(struct gateway_options *out, int option, char *value)
-{
-    switch (option) {
-    case 'r':
-        out->redis_url = secret_take(value);
-        out->redis_origin = "--redis";
-        break;
-    case 'f':
-        free(out->fleet_secret);
-        out->fleet_secret = secret_read("fleet-secret-file", value);
-        break;
-    case 'y':
-        out->proxy_protocol = true;
-        break;
-    case 'T':
-        out->transparent = true;
-        break;
-    case 'a':
-        out->allow_missing = true;
-        break;
-    case 'o':
-        out->offload = false;
-        break;
-    case 'D':
-        out->no_denial_log = true;
-        break;
-    case 'h':
-        (void) fputs(usage, stdout);
-        exit(0);
-    case 'v':
-        (void) printf("weir-gateway %d.%d.%d\n", WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
-        exit(0);
-    default:
-        (void) fputs("weir-gateway --help lists the options\n", stderr);
-        exit(2);
     }
 }
 
@@ -388,49 +327,67 @@ static bool check_files(const char *policies, const struct gateway_options *opti
     return true;
 }
 
-/* One worker for each core. */
-static unsigned default_threads(void)
+/* The end of --check-config. */
+static _Noreturn void check_config(const char *config, const struct gateway_options *options)
 {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (cores < 1) {
-        return 1;
+    if (options->policies != NULL && !check_files(options->policies, options)) {
+        exit(2);
     }
-    return cores < GATEWAY_THREADS_MAX ? (unsigned) cores : GATEWAY_THREADS_MAX;
+    (void) printf("%s: good%s%s\n", config, options->policies == NULL ? "; nothing is limited" : "",
+                  options->listen.count == 0 ? "; it has no \"listen\", so sockets must be handed over" : "");
+    exit(0);
 }
 
-void options_parse(int argc, char **argv, struct gateway_options *out)
+/* Reads the file of settings; ends the program where that cannot be taken. */
+static struct settings *read_config(const char *path)
 {
-    *out = (struct gateway_options){.sessions = 4096,
-                                    .max_keys = 262144,
-                                    .idle_seconds = 30,
-                                    .offload = true,
-                                    .record = {.rate = 1000, .snap = 256, .size_mb = 100},
-                                    .checks = {.interval_ms = 1000, .rise = 2, .fall = 3},
-                                    .log_level = WEIR_LOG_INFO,
-                                    .log_format = log_default_format(),
-                                    .threads = default_threads()};
-    struct command command = {.out = out};
+    struct settings *file = calloc(1, sizeof(*file));
+    weir_error error;
+    if (file == NULL) {
+        exit(1);
+    }
+    const int result = config_read(path, file, &error);
+    if (result != 0) {
+        (void) fprintf(stderr, "weir-gateway: %s\n", error.message);
+        exit(result == -EINVAL ? 2 : 1);
+    }
+    return file;
+}
+
+void options_parse(int argc, char **argv, struct option_sources *sources, struct gateway_options *out)
+{
+    struct command command = {.check = NULL};
+    struct option_table table;
+    struct setting_problem problem;
+    list_options(&table);
     int option;
-    while ((option = getopt_long(argc, argv, "h", long_options, NULL)) != -1) {
-        if (!take_text(&command, option, optarg) && !take_number(out, option, optarg)) {
-            take_other(out, option, optarg);
+    while ((option = getopt_long(argc, argv, "h", table.all, NULL)) != -1) {
+        if (option >= OPTION_SETTING) {
+            take_setting(&sources->line, (enum setting)(option - OPTION_SETTING), optarg);
+        } else {
+            take_other(&command, option, optarg);
         }
+    }
+    sources->config = command.config;
+    sources->first = command.config != NULL ? read_config(command.config) : NULL;
+    sources->latest = sources->first;
+    if (!settings_apply(&sources->line, sources->first, out, &problem)) {
+        end_with(&problem);
     }
     if (command.check != NULL && optind == argc) {
         exit(check_files(command.check, out) ? 0 : 2);
     }
-    if (optind < argc || out->listen_text == NULL || out->backend_count == 0) {
-        (void) fprintf(stderr, "weir-gateway: %s; weir-gateway --help lists the options\n",
-                       optind < argc ? "there is a word too many" : "--listen and --backend are needed");
+    if (optind < argc) {
+        (void) fputs("weir-gateway: there is a word too many; weir-gateway --help lists the options\n", stderr);
         exit(2);
     }
-    if (out->kinds != NULL && out->policies == NULL) {
-        wrong("kinds", out->kinds,
-              "there are no limits that a packet could cost something of; give --policies as well");
+    if (!options_check(out, sources->has_handed || command.only_checks, &problem)) {
+        end_with(&problem);
     }
-    find_redis(out, command.password_file);
-    address("listen", out->listen_text, SOCK_DGRAM, &out->listen);
-    find_backends(out);
+    if (command.only_checks) {
+        check_config(command.config, out);
+    }
+    find_redis(out);
+    find_addresses(out);
     check_transparent(out);
-    address("metrics", out->metrics_text, SOCK_STREAM, &out->metrics);
 }

@@ -110,7 +110,7 @@ static uint32_t chain_of(const struct session_table *table, const struct client 
     }
     uint64_t halves[2];
     memcpy(halves, &client->local, sizeof(halves));
-    words[2] ^= halves[0] << 16;
+    words[2] ^= halves[0] << 16 ^ (uint64_t) client->listener << 56;
     words[3] = halves[1];
     const uint64_t first = mix(words[0] ^ table->secret[0], words[1] ^ table->secret[1]);
     return (uint32_t) mix(first ^ words[2] ^ table->secret[1], words[3] ^ table->secret[0] ^ first) & table->chain_mask;
@@ -214,7 +214,8 @@ struct session *session_of(struct session_table *table, const struct client *cli
     const uint32_t chain = chain_of(table, client);
     for (uint32_t i = table->chains[chain]; i != NONE; i = table->sessions[i].next) {
         struct session *session = &table->sessions[i];
-        if (address_is_same(&session->client.address, &client->address) &&
+        if (session->client.listener == client->listener &&
+            address_is_same(&session->client.address, &client->address) &&
             IN6_ARE_ADDR_EQUAL(&session->client.local, &client->local)) {
             if (!table->view->stays[session->backend]) {
                 session_move_slow(table, session, now);
@@ -230,6 +231,17 @@ void session_expire(struct session_table *table, uint32_t now, uint32_t idle)
 {
     while (table->oldest != NONE && now - table->sessions[table->oldest].seen > idle) {
         session_end(table, table->oldest);
+    }
+}
+
+void session_end_listener(struct session_table *table, uint32_t listener)
+{
+    for (uint32_t i = table->oldest; i != NONE;) {
+        const uint32_t newer = table->sessions[i].newer;
+        if (table->sessions[i].client.listener == listener) {
+            session_end(table, i);
+        }
+        i = newer;
     }
 }
 

@@ -21,10 +21,14 @@
 #include "address.h"
 #include "backends/view.h"
 
-/* One end of a client's path: the client, and the address of this host that it sends to (all zero: the only one). */
+/*
+ * One end of a client's path: the client, the listener that it sends to, and the address of this host that it sends to
+ * (all zero: the listener's only one).
+ */
 struct client {
     struct address address;
     struct in6_addr local;
+    uint32_t listener; /* its number: see listeners.h */
 };
 
 struct session {
@@ -65,6 +69,8 @@ struct session *session_of(struct session_table *table, const struct client *cli
 /* Notes that a session has just been used. */
 void session_touch(struct session_table *table, struct session *session, uint32_t now);
 
+/* Ends the sessions of all clients of a listener. */
+void session_end_listener(struct session_table *table, uint32_t listener);
 /* Ends the sessions of backends that are gone, as the view has it. */
 void session_end_gone(struct session_table *table);
 

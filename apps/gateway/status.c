@@ -39,15 +39,53 @@ static void metric(struct text *text, const char *name, const char *type, const 
         type, name, value);
 }
 
+/* What each listener in force has received. `form` has its address, and a count. */
+static void add_listeners(struct text *text, struct gateway *gateway, const char *between, bool json)
+{
+    const char *separator = "";
+    (void) pthread_mutex_lock(&gateway->listeners.mutex);
+    for (size_t i = 0; i < LISTENER_SLOTS; i++) {
+        const struct listener *listener = &gateway->listeners.all[i];
+        if (listener->is_in_force) {
+            add(text,
+                json ? "%s{\"address\":\"%s\",\"offered\":%" PRIu64 "}"
+                     : "%sweir_gateway_listener_packets_total{listen=\"%s\"} %" PRIu64 "\n",
+                separator, listener->text, SUM(gateway, received[i]));
+            separator = between;
+        }
+    }
+    (void) pthread_mutex_unlock(&gateway->listeners.mutex);
+}
+
+static unsigned count_waiting(struct gateway *gateway)
+{
+    return (unsigned) __builtin_popcountll(atomic_load(&gateway->waiting));
+}
+
+/* The settings whose change waits for a restart, by name. */
+static void add_waiting(struct text *text, struct gateway *gateway)
+{
+    add(text, "\"waiting\":[");
+    const char *separator = "";
+    for (uint64_t left = atomic_load(&gateway->waiting); left != 0; left &= left - 1) {
+        add(text, "%s\"%s\"", separator, setting_entries[__builtin_ctzll(left)].name);
+        separator = ",";
+    }
+    add(text, "],");
+}
+
 struct text write_metrics(struct gateway *gateway)
 {
     const int library = gateway->weir != NULL ? weir_write_metrics(gateway->weir, NULL, 0) : 0;
-    struct text text = {.size = 16384 + REPORT_SIZE + (size_t) library * 2};
+    struct text text = {.size = 32768 + REPORT_SIZE + (size_t) library * 2};
     text.bytes = malloc(text.size);
     if (text.bytes == NULL) {
         return text;
     }
     metric(&text, "offered_packets_total", "counter", "Packets from clients.", SUM(gateway, offered));
+    add(&text, "# HELP weir_gateway_listener_packets_total Packets from clients, by the address that they sent to.\n"
+               "# TYPE weir_gateway_listener_packets_total counter\n");
+    add_listeners(&text, gateway, "", false);
     metric(&text, "passed_packets_total", "counter", "Packets within the limits.", SUM(gateway, passed));
     metric(&text, "offered_bytes_total", "counter", "Bytes of packets from clients, without headers.",
            SUM(gateway, offered_bytes));
@@ -100,8 +138,9 @@ struct text write_metrics(struct gateway *gateway)
         metric(&text, "record_fails", "gauge", "Whether the file of --record cannot be written: 1, or 0.",
                recorded.fails);
     }
-    metric(&text, "reloads_total", "counter", "Policy files taken.", atomic_load(&gateway->reloads));
-    metric(&text, "reload_errors_total", "counter", "Policy files refused.", atomic_load(&gateway->reload_errors));
+    metric(&text, "reloads_total", "counter", "Reloads that were taken.", atomic_load(&gateway->reloads));
+    metric(&text, "reload_errors_total", "counter", "Reloads that were refused.", atomic_load(&gateway->reload_errors));
+    metric(&text, "waiting_settings", "gauge", "Settings whose change waits for a restart.", count_waiting(gateway));
     if (gateway->weir != NULL) {
         const int n = weir_write_metrics(gateway->weir, text.bytes + text.length, text.size - text.length);
         text.length += n > 0 && (size_t) n < text.size - text.length ? (size_t) n : 0;
@@ -186,6 +225,10 @@ struct text write_status(struct gateway *gateway)
         ",\"evicted_sessions\":%" PRIu64 ",\"moved_sessions\":%" PRIu64 ",",
         SUM(gateway, offered_bytes), SUM(gateway, passed_bytes), SUM(gateway, replied_bytes),
         SUM(gateway, lost_replies), SUM(gateway, sessions_evicted), SUM(gateway, sessions_moved));
+    add_waiting(&text, gateway);
+    add(&text, "\"listeners\":[");
+    add_listeners(&text, gateway, ",", true);
+    add(&text, "],");
     add_policies(&text, gateway);
     add_offenders(&text, gateway);
     add(&text, "\"offload\":{\"receive\":%s,\"send\":%s,\"merged\":%" PRIu64 ",\"segmented\":%" PRIu64 "},",

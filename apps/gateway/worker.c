@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One thread: its own listening socket, its own sessions, its own weir_thread. It receives a burst, asks which of its
- * packets may pass (decision.c), forwards those on the client's own socket to the backend, and carries the backend's
- * replies home through the socket the client knows. Packets that the kernel merged
- * are checked one by one, and leave merged as far as they may leave.
+ * One thread: its own socket of each listener, its own sessions, its own weir_thread. It receives a burst, asks which
+ * of its packets may pass (decision.c), forwards those on the client's own socket to the backend, and carries the
+ * backend's replies home through the socket the client knows. Packets that the kernel merged are checked one by one,
+ * and leave merged as far as they may leave.
  *
  * Order within a turn: replies first, then what is new of the backends, then clients. Only the last two end sessions,
  * so the sessions that epoll named stay what they were until their replies are sent.
@@ -30,7 +30,6 @@
 #include "session.h"
 
 #define DRAIN_MS 100
-#define LEAVE_MS 2000
 #define WAIT_MS  50
 #define EVENTS   64
 /* Every so many seconds sizes that were too large for a path are tried again in segments. */
@@ -47,13 +46,19 @@ struct loop {
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
     struct backends_view view;
     unsigned char proxy_header[PROXY_HEADER_MAX]; /* of the client whose packets wait in `to_backend` */
-    bool asks_local;                              /* the socket is on every address: see local.h */
+    uint32_t listener;                            /* whose packets are in `requests` */
+    bool has_locals;                              /* some of `locals` are set */
     struct in6_addr locals[BURST_COUNT];          /* of the messages in `requests` */
     struct datagram datagrams[BURST_COUNT];       /* of the burst at hand, as many as are dealt with at once */
     size_t run;                    /* message of the client whose packets wait in `to_backend`; or NO_RUN */
     const struct session *session; /* of that client; NULL: none to be had */
-    size_t reply_count;            /* messages of `replies` whose packets wait in `to_clients` */
-    struct outbox to_backend, to_clients;
+    size_t reply_count;            /* messages of `replies` whose packets wait in an outbox of the sockets */
+    uint32_t replying;             /* a bit for each of these sockets */
+    struct {
+        uint64_t added, sent, sent_bytes, segmented;
+        bool segments;
+    } to_clients; /* what the outboxes of the sockets have counted */
+    struct outbox to_backend;
     struct burst requests, replies;
 };
 
@@ -84,14 +89,14 @@ static void refused(struct loop *loop, uint8_t backend, int error)
 /* The header for the packets of a client, with --proxy-protocol. */
 static void introduce(struct loop *loop, const struct client *client)
 {
-    const struct gateway_options *options = &loop->worker->gateway->options;
-    struct address asked = options->listen;
-    if (!options->proxy_protocol) {
+    if (!loop->worker->gateway->options.proxy_protocol) {
         return;
     }
-    if (loop->asks_local && asked.u.any.sa_family == AF_INET) {
+    const struct listen_socket *socket = &loop->worker->sockets[client->listener];
+    struct address asked = socket->address;
+    if (socket->asks_local && asked.u.any.sa_family == AF_INET) {
         memcpy(&asked.u.v4.sin_addr, &client->local.s6_addr[12], 4);
-    } else if (loop->asks_local) {
+    } else if (socket->asks_local) {
         asked.u.v6.sin6_addr = client->local;
     }
     loop->to_backend.prefix = loop->proxy_header;
@@ -122,7 +127,7 @@ static void end_run(struct loop *loop)
 static void next_run(struct loop *loop, size_t message)
 {
     end_run(loop);
-    const struct client client = {loop->requests.from[message], loop->locals[message]};
+    const struct client client = {loop->requests.from[message], loop->locals[message], loop->listener};
     loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another session, so after the flush */
     introduce(loop, &client);
     if (loop->session == NULL) {
@@ -159,29 +164,63 @@ static size_t count_merged(const struct burst *burst, const struct datagram *dat
     return merged;
 }
 
-/* One burst from the clients. False: there was none. */
-static bool receive(struct loop *loop)
+/* Notes which of this host's addresses the messages of a burst came to; of a socket on one address there is no need. */
+static void note_locals(struct loop *loop, bool asks_local, size_t received)
 {
-    struct burst *requests = &loop->requests;
-    const size_t received = burst_receive(requests, loop->worker->listen_fd, 0, NULL);
-    for (size_t i = 0; i < received && loop->asks_local; i++) {
-        loop->locals[i] = local_of(&requests->messages[i].msg_hdr);
+    for (size_t i = 0; i < received && asks_local; i++) {
+        loop->locals[i] = local_of(&loop->requests.messages[i].msg_hdr);
     }
+    if (!asks_local) {
+        memset(loop->locals, 0, sizeof(loop->locals)); /* of the listener before */
+    }
+    loop->has_locals = asks_local;
+}
+
+/* One burst from the clients of a listener. False: there was none. */
+static bool receive(struct loop *loop, uint32_t listener)
+{
+    const struct listen_socket *socket = &loop->worker->sockets[listener];
+    struct burst *requests = &loop->requests;
+    const size_t received = burst_receive(requests, socket->fd, 0, NULL);
+    if (socket->asks_local || loop->has_locals) {
+        note_locals(loop, socket->asks_local, received);
+    }
+    loop->listener = listener;
+    loop->decision.listen = &socket->address;
+    loop->decision.locals = socket->asks_local ? loop->locals : NULL;
     struct burst_cursor cursor = {0};
     size_t count;
+    size_t total = 0;
     while ((count = burst_split(requests, received, &cursor, loop->datagrams)) != 0) {
         loop->merged += count_merged(requests, loop->datagrams, count);
         forward(loop, decision_make(&loop->decision, count));
+        total += count;
     }
     end_run(loop);
+    bump(&loop->worker->counters.received[listener], total);
     burst_ready(requests, 0, received, true);
     return received != 0;
+}
+
+/* Takes over what an outbox of a socket has counted. */
+static void take_counts(struct loop *loop, struct outbox *box)
+{
+    loop->to_clients.added += box->added;
+    loop->to_clients.sent += box->sent;
+    loop->to_clients.sent_bytes += box->sent_bytes;
+    loop->to_clients.segmented += box->segmented;
+    loop->to_clients.segments = box->segments;
+    box->added = box->sent = box->sent_bytes = box->segmented = 0;
 }
 
 /* Sends the replies that were gathered, of many clients in one call. */
 static void flush_replies(struct loop *loop)
 {
-    outbox_flush(&loop->to_clients);
+    for (; loop->replying != 0; loop->replying &= loop->replying - 1) {
+        struct outbox *box = loop->worker->sockets[__builtin_ctz(loop->replying)].to_clients;
+        outbox_flush(box);
+        take_counts(loop, box);
+    }
     burst_ready(&loop->replies, 0, loop->reply_count, false);
     loop->reply_count = 0;
 }
@@ -199,13 +238,15 @@ static void gather(struct loop *loop, struct session *session)
     }
     session_touch(&loop->sessions, session, loop->now);
     struct burst_cursor cursor = {.message = first};
+    struct outbox *to_clients = loop->worker->sockets[session->client.listener].to_clients;
+    loop->replying |= UINT32_C(1) << session->client.listener;
     size_t count;
     size_t packets = 0;
     while ((count = burst_split(replies, first + received, &cursor, loop->datagrams)) != 0) {
         loop->merged += count_merged(replies, loop->datagrams, count);
         packets += count;
         for (size_t i = 0; i < count; i++) {
-            outbox_add(&loop->to_clients, &loop->datagrams[i], &session->client.address, &session->client.local);
+            outbox_add(to_clients, &loop->datagrams[i], &session->client.address, &session->client.local);
         }
     }
     view_note_replies(&loop->view, session->backend, packets, loop->now);
@@ -225,18 +266,17 @@ static void publish_counters(struct loop *loop)
 {
     struct counters *counters = &loop->worker->counters;
     const struct outbox *to_backend = &loop->to_backend;
-    const struct outbox *to_clients = &loop->to_clients;
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
     publish(&counters->refused, to_backend->refused + loop->refused);
-    publish(&counters->replies, to_clients->sent);
-    publish(&counters->replied_bytes, to_clients->sent_bytes);
-    publish(&counters->lost_replies, to_clients->added - to_clients->sent);
+    publish(&counters->replies, loop->to_clients.sent);
+    publish(&counters->replied_bytes, loop->to_clients.sent_bytes);
+    publish(&counters->lost_replies, loop->to_clients.added - loop->to_clients.sent);
     publish(&counters->sessions, loop->sessions.count);
     publish(&counters->sessions_evicted, loop->sessions.evicted);
     publish(&counters->sessions_moved, loop->sessions.moved);
-    publish(&counters->segments, to_backend->segments && to_clients->segments);
+    publish(&counters->segments, to_backend->segments && loop->to_clients.segments);
     publish(&counters->merged, loop->merged);
-    publish(&counters->segmented, to_backend->segmented + to_clients->segmented);
+    publish(&counters->segmented, to_backend->segmented + loop->to_clients.segmented);
 }
 
 /* Learns what is new of the backends. */
@@ -248,105 +288,165 @@ static void update_backends(struct loop *loop)
     }
 }
 
-/* Waits and works once. Whether packets came from clients. */
-static bool turn(struct loop *loop, int wait_ms)
+/* Other paths may have come: sizes that were too large are tried again in segments. */
+static void forget_sizes(struct loop *loop, uint32_t open)
 {
+    loop->sizes_forgotten = loop->now;
+    outbox_forget_sizes(&loop->to_backend);
+    for (uint32_t left = open; left != 0; left &= left - 1) {
+        outbox_forget_sizes(loop->worker->sockets[__builtin_ctz(left)].to_clients);
+    }
+}
+
+/* Begins to end a socket. */
+static void leave_listener(struct worker *worker, uint32_t listener)
+{
+    if (!listen_socket_leave(&worker->sockets[listener], clock_ns())) {
+        log_line(WEIR_LOG_WARNING, "--listen %s: packets that come now may be lost: %s",
+                 worker->gateway->listeners.all[listener].text, strerror(errno));
+    }
+}
+
+/* Closes a socket that has nothing left to do. Its clients' sessions end with it. */
+static void let_go(struct loop *loop, uint32_t listener)
+{
+    struct worker *worker = loop->worker;
+    struct listen_socket *socket = &worker->sockets[listener];
+    const uint32_t bit = UINT32_C(1) << listener;
+    session_end_listener(&loop->sessions, listener);
+    listen_socket_close(socket);
+    (void) atomic_fetch_and_explicit(&worker->leaving, ~bit, memory_order_relaxed);
+    (void) atomic_fetch_and_explicit(&worker->open, ~bit, memory_order_release); /* pairs with find_free() */
+}
+
+/* Goes on with the sockets that are to be closed. `received`: a bit for each that packets were read from. */
+static void leave_slow(struct loop *loop, uint32_t leaving, uint32_t received)
+{
+    struct worker *worker = loop->worker;
+    for (uint32_t left = leaving; left != 0; left &= left - 1) {
+        const uint32_t listener = (uint32_t) __builtin_ctz(left);
+        struct listen_socket *socket = &worker->sockets[listener];
+        if (socket->left_ns == 0) {
+            leave_listener(worker, listener);
+        } else if (listen_socket_is_done(socket, (received >> listener & 1) != 0, clock_ns())) {
+            let_go(loop, listener);
+        }
+    }
+}
+
+/* Waits and works once. Returns a bit for each listener that packets came from. */
+static uint32_t turn(struct loop *loop, int wait_ms)
+{
+    struct worker *worker = loop->worker;
     struct epoll_event events[EVENTS];
-    const int count = epoll_wait(loop->worker->epoll_fd, events, EVENTS, wait_ms);
-    bool clients = false;
+    const int count = epoll_wait(worker->epoll_fd, events, EVENTS, wait_ms);
+    /* Pairs with the release of listeners_serve(): a socket that has an event is seen whole. */
+    const uint32_t open = atomic_load_explicit(&worker->open, memory_order_acquire);
+    uint32_t ready = 0;
+    uint32_t received = 0;
     loop->now = loop->decision.now = now_seconds();
     for (int i = 0; i < count; i++) {
-        struct session *session = events[i].data.ptr;
-        if (session == NULL) {
-            clients = true;
+        /* A socket of a listener, or a session. */
+        const uintptr_t offset = (uintptr_t) events[i].data.ptr - (uintptr_t) worker->sockets;
+        if (offset < sizeof(worker->sockets)) {
+            ready |= UINT32_C(1) << offset / sizeof(worker->sockets[0]);
         } else {
-            gather(loop, session);
+            gather(loop, events[i].data.ptr);
         }
     }
     flush_replies(loop);
     update_backends(loop);
-    const bool received = clients && receive(loop);
-    session_expire(&loop->sessions, loop->now, loop->worker->gateway->options.idle_seconds);
+    for (; ready != 0; ready &= ready - 1) {
+        const uint32_t listener = (uint32_t) __builtin_ctz(ready);
+        received |= (uint32_t) receive(loop, listener) << listener;
+    }
+    session_expire(&loop->sessions, loop->now,
+                   atomic_load_explicit(&worker->gateway->idle_seconds, memory_order_relaxed));
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
-        loop->sizes_forgotten = loop->now;
-        outbox_forget_sizes(&loop->to_backend);
-        outbox_forget_sizes(&loop->to_clients);
+        forget_sizes(loop, open);
     }
     publish_counters(loop);
-    bump(&loop->worker->counters.turns, 1);
+    bump(&worker->counters.turns, 1);
+    const uint32_t leaving = atomic_load_explicit(&worker->leaving, memory_order_acquire);
+    if (leaving != 0) {
+        leave_slow(loop, leaving, received);
+    }
     return received;
 }
 
 /*
- * Ends the thread's work without losing a packet that the kernel has given it: first the socket leaves those that share
- * its address, so that others get what comes from now on, then what it holds is served, and last the replies to that
- * come home. What the kernel was just giving it when it left arrives within microseconds.
+ * Ends the thread's work without losing a packet that the kernel has given it: first each socket leaves those that
+ * share its address, so that others get what comes from now on, then what it holds is served, and last the replies to
+ * that come home. What is in a socket that somebody else has as well is left to the next process that gets the socket.
  */
 static void leave(struct loop *loop)
 {
     struct worker *worker = loop->worker;
-    const struct gateway_options *options = &worker->gateway->options;
-    const uint64_t start_ns = clock_ns();
-    uint64_t until_ns = start_ns + DRAIN_MS * UINT64_C(1000000);
-    const bool has_left = address_leave(worker->listen_fd, &options->listen) == 0;
-    if (!has_left) {
-        log_line(WEIR_LOG_WARNING, "--listen %s: packets that come now may be lost: %s", options->listen_text,
-                 strerror(errno));
+    const uint32_t open = atomic_load_explicit(&worker->open, memory_order_acquire);
+    uint32_t waiting = 0;
+    for (uint32_t left = open; left != 0; left &= left - 1) {
+        const uint32_t listener = (uint32_t) __builtin_ctz(left);
+        struct listen_socket *socket = &worker->sockets[listener];
+        if (socket->is_handed) {
+            (void) epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, socket->fd, NULL);
+            continue;
+        }
+        waiting |= UINT32_C(1) << listener;
+        if (socket->left_ns == 0) {
+            leave_listener(worker, listener);
+        }
     }
-    while (clock_ns() < until_ns) {
-        if (turn(loop, DRAIN_MS / 10) && has_left && clock_ns() - start_ns < LEAVE_MS * UINT64_C(1000000)) {
-            until_ns = clock_ns() + DRAIN_MS * UINT64_C(1000000);
+    const uint64_t least_ns = clock_ns() + DRAIN_MS * UINT64_C(1000000);
+    while (waiting != 0 || clock_ns() < least_ns) {
+        const uint32_t received = turn(loop, DRAIN_MS / 10);
+        waiting &= atomic_load_explicit(&worker->open, memory_order_relaxed);
+        for (uint32_t left = waiting; left != 0; left &= left - 1) {
+            const uint32_t listener = (uint32_t) __builtin_ctz(left);
+            if (listen_socket_is_done(&worker->sockets[listener], (received >> listener & 1) != 0, clock_ns())) {
+                waiting &= ~(UINT32_C(1) << listener);
+            }
         }
     }
 }
 
-/* Asks this kernel for what offload.h has, unless the options refuse it. */
-static void open_offload(struct worker *worker, const struct gateway_options *options)
+/* Whether this kernel sends what is for the backend in segments. */
+static bool can_segment(const struct gateway_options *options)
 {
-    struct loop *loop = worker->loop;
-    const bool segments = options->offload && offload_can_send(worker->listen_fd);
-    outbox_open(&loop->to_backend, -1, options->listen.u.any.sa_family, segments);
-    outbox_open(&loop->to_clients, worker->listen_fd, options->listen.u.any.sa_family, segments);
-    publish(&worker->counters.merges, options->offload && offload_receive(worker->listen_fd));
-    publish(&worker->counters.segments, segments);
+    const int fd = options->offload ? socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0) : -1;
+    const int any = fd >= 0 || !options->offload ? fd : socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool can = any >= 0 && offload_can_send(any);
+    if (any >= 0) {
+        (void) close(any);
+    }
+    return can;
 }
 
 int worker_open(struct worker *worker, struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
     worker->gateway = gateway;
     worker->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    worker->listen_fd = address_bind_udp(&options->listen);
-    if (worker->listen_fd < 0) {
-        log_line(WEIR_LOG_ERROR, "--listen %s: %s", options->listen_text, strerror(errno));
-        worker_close(worker);
-        return -1;
+    for (size_t i = 0; i < LISTENER_SLOTS; i++) {
+        worker->sockets[i].fd = -1;
     }
+    int result = worker->epoll_fd >= 0 ? 0 : -errno;
     struct loop *loop = calloc(1, sizeof(*loop)); /* too large for a stack; what no packet touches stays unbacked */
     worker->loop = loop;
-    int result = loop != NULL ? 0 : -ENOMEM;
+    result = loop == NULL ? -ENOMEM : result;
     if (result == 0) {
         loop->worker = worker;
-        loop->asks_local = address_is_any(&options->listen);
         loop->run = NO_RUN;
         view_init(&loop->view, &gateway->backends, &worker->reports);
         loop->decision.xdp.xdp = gateway->xdp;
         loop->decision.record = record_view(gateway->record, (unsigned) (worker - gateway->workers));
-        loop->decision.listen = &options->listen;
-        loop->decision.locals = loop->asks_local ? loop->locals : NULL;
         decision_open(&loop->decision, gateway, &worker->counters, &loop->requests, loop->datagrams);
         burst_ready(&loop->requests, 0, BURST_COUNT, true);
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
-        open_offload(worker, options);
+        loop->to_clients.segments = can_segment(options);
+        outbox_open(&loop->to_backend, -1, AF_INET, loop->to_clients.segments); /* connected: the family says nothing */
         result =
             session_table_open(&loop->sessions, options->sessions, &loop->view, worker->epoll_fd, options->offload);
         loop->sessions.transparent = options->transparent;
-    }
-    if (result == 0 &&
-        (worker->epoll_fd < 0 || epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, worker->listen_fd, &event) != 0 ||
-         (loop->asks_local && local_ask(worker->listen_fd, options->listen.u.any.sa_family) != 0))) {
-        result = -errno;
     }
     if (result != 0) {
         log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", options->sessions, strerror(-result));
@@ -363,8 +463,13 @@ void worker_close(struct worker *worker)
         free(worker->loop);
         worker->loop = NULL;
     }
-    (void) close(worker->listen_fd);
-    (void) close(worker->epoll_fd);
+    for (size_t i = 0; i < LISTENER_SLOTS; i++) {
+        listen_socket_close(&worker->sockets[i]);
+    }
+    if (worker->epoll_fd >= 0) {
+        (void) close(worker->epoll_fd);
+        worker->epoll_fd = -1;
+    }
 }
 
 void *worker_main(void *arg)

@@ -55,6 +55,8 @@ NOT_RUN = [
     ("docs/command.md", "weir bench --seconds 60", "tests/weir_command/bench_test.py"),
     ("docs/embedding.md", "cp -r docs/examples/servers", "tests/install/servers_test.py builds and runs a copy of that folder"),
     ("docs/gateway.md", "2026-", LOG),
+    ("docs/gateway.md", "sudo cp", ROOT),
+    ("docs/gateway.md", "ip rule", "routes of the host; tests/gateway/transparent_test.py sets the same in a namespace"),
     ("docs/internals/architecture.md", " apps  bench", "a drawing"),
     ("docs/nginx.md", "scripts/setup nginx", ROOT),
     ("docs/nginx.md", "sudo ln -s", ROOT),
@@ -191,7 +193,7 @@ def test_cpp_compiles():
 
 
 def test_policy_files_are_good():
-    blocks = chosen("yaml", "^policies:|^overrides:")
+    blocks = [block for block in chosen("yaml", "^policies:|^overrides:") if not block.text.startswith("listen:")]
     assert len(blocks) >= 4
     for block in blocks:
         text = block.text
@@ -325,30 +327,36 @@ def test_the_simulator_runs_its_examples():
 
 def test_the_gateway_serves_by_its_examples():
     blocks = chosen("", "^weir-gateway")
-    assert len(blocks) >= 4
+    assert len(blocks) >= 6
+    config = next(b for b in chosen("yaml", "^listen:"))
     with shell_with_redis() as (demo, redis, _):
         (demo.dir / "gateway.yaml").write_text(next(b.text for b in blocks_of("docs/gateway.md") if b.language == "yaml"))
         for block in blocks:
             text = re.split(r"\nweir ", block.text)[0].rstrip()  # the gateway alone
-            text += "" if "--metrics" in text else " --metrics 127.0.0.1:9100"
+            text += "" if "--metrics" in text or "--config" in text else " --metrics 127.0.0.1:9100"
             ports = {number: str(gateway_demo.free_port(kind)) for number, kind in
-                     (("7000", socket.SOCK_DGRAM), ("7777", socket.SOCK_DGRAM), ("27015", socket.SOCK_DGRAM),
-                      ("27016", socket.SOCK_DGRAM), ("9100", socket.SOCK_STREAM))}
-            text = re.sub(r"\b(7000|7777|27015|27016|9100)\b", lambda match: ports[match[0]], text)
-            text = text.replace("redis://10.0.0.5", f"unix://{redis.path}")
-            text = re.sub(r"(gateway|p)\.yaml", f"{demo.dir}/gateway.yaml", text)
-            text = text.replace("source_engine.", f"{SOURCE}/docs/examples/presets/source_engine.").replace("denied.pcapng", f"{demo.dir}/denied.pcapng")
-            # tests/gateway/xdp_test.py has an interface; here the gateway serves without.
-            text = text.replace("198.51.100.1", "127.0.0.1").replace("eth0", "nothing0")
+                     (("7000", socket.SOCK_DGRAM), ("7001", socket.SOCK_DGRAM), ("7777", socket.SOCK_DGRAM),
+                      ("27015", socket.SOCK_DGRAM), ("27016", socket.SOCK_DGRAM), ("9100", socket.SOCK_STREAM))}
+
+            def here(text):
+                text = re.sub(r"\b(7000|7001|7777|27015|27016|9100)\b", lambda match: ports[match[0]], text)
+                text = text.replace("redis://10.0.0.5", f"unix://{redis.path}")
+                text = re.sub(r"(gateway|p)\.yaml", f"{demo.dir}/gateway.yaml", text)
+                text = text.replace("source_engine.", f"{SOURCE}/docs/examples/presets/source_engine.")
+                text = text.replace("denied.pcapng", f"{demo.dir}/denied.pcapng")
+                # tests/gateway/xdp_test.py has an interface; here the gateway serves without.
+                return text.replace("198.51.100.1", "127.0.0.1").replace("2001:db8::1", "::1").replace("eth0", "nothing0")
+            (demo.dir / "gateway.conf").write_text(here(config.text))
+            text = here(text).replace("gateway.conf", f"{demo.dir}/gateway.conf")
             demo.start("bash", "-c", f"exec {demo.bin}/{text}", stderr=subprocess.DEVNULL)
-            wanted = "up" if "--redis" in text else "none"
+            wanted = "up" if "--redis" in text or "--config" in text else "none"
             gateway_demo.wait_for(f"{block}: it does not serve",
                                   lambda: (gateway_demo.status(ports["9100"]) or {}).get("redis") == wanted)
 
 
 # No block is left out
 
-CHECKED = {"c": ".", "cpp": ".", "nginx": ".", "yaml": "^(policies|kinds|overrides|rule_files|scrape_configs|apiVersion):",
+CHECKED = {"c": ".", "cpp": ".", "nginx": ".", "yaml": "^(listen|policies|kinds|overrides|rule_files|scrape_configs|apiVersion):",
            "": "^(redis-cli|weir-fleetsim|weir-gateway|sum by)"}
 
 

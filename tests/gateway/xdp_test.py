@@ -282,6 +282,21 @@ def test_all_other_packets_pass():
             tcp.accept()[0].close()
 
 
+def test_packets_to_each_listener_are_dropped():
+    port = 7001
+    there = type("port", (), {"port": port})
+    with gateway("--listen", f"10.77.9.1:{port}", "--listen", f"[fd77::1]:{port}") as f, Client(f, FIRST) as one, \
+            Client(there, SECOND, "10.77.9.1") as two, Client(there, "fd77::2", "fd77::1") as three:
+        for client in (one, two, three):
+            have_dropped(f, client)
+            assert client.hear() == 5
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, Client(there, FIRST) as to_other:
+            other.bind(("10.77.1.1", port))  # the address of one listener, and the port of another
+            other.settimeout(5)
+            to_other.send()
+            assert other.recv(100)
+
+
 def test_shadow_mode_and_the_overall_limit_drop_nothing_in_the_kernel():
     with gateway(policies=policies_of(overall=ONCE) + policies_of(mode="shadow", source=ONCE).removeprefix("policies:\n")) as f, \
             Client(f, FIRST) as one:

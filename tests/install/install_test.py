@@ -133,7 +133,7 @@ def main():
             wanted = [prefix / f"share/man/man{path.suffix[1]}" / path.name for path in pages]
             if (prefix / "bin/weir-gateway").exists():
                 wanted += [prefix / "lib/systemd/system" / name for name in ("weir-gateway.service", "weir-gateway@.service")]
-                wanted += [prefix / "share/weir/examples" / name for name in ("gateway.env", "gateway.yaml")]
+                wanted += [prefix / "share/weir/examples" / name for name in ("gateway.env", "gateway.yaml", "weir-gateway.socket")]
                 unit = (prefix / "lib/systemd/system/weir-gateway.service").read_text()
                 if f"ExecStart={prefix}/bin/weir-gateway " not in unit or f"EnvironmentFile={prefix}/etc/weir/gateway.env" not in unit:
                     raise Failed(unit)

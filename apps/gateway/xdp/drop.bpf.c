@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drops packets of sources and networks that the gateway denies until a time. Looks at UDP packets to the gateway's
- * address and port; fragments and all other packets pass untouched.
+ * Drops packets of sources and networks that the gateway denies until a time. Looks at UDP packets to the addresses and
+ * ports that the gateway listens on; fragments and all other packets pass untouched.
  *
  * A packet is looked up by each prefix of its family. `denied` has the number of a slot, and the slot the time until
  * which the denial holds. The gateway has the slots mapped, and writes times without a system call. A time that is read
@@ -112,50 +112,84 @@ static __always_inline int drop_v6(const struct in6_addr *source, __u64 bytes)
     return XDP_PASS;
 }
 
-/* Whether an address is one that the gateway listens on. `address`: in network byte order, in a key with no prefix. */
-static __always_inline int is_target(const struct drop_key *address)
+/* Whether an address is one of this host. */
+static __always_inline int is_local(__u8 family, const void *address, __u32 size)
 {
-    if (target.any) {
-        return bpf_map_lookup_elem(&locals, address) != NULL;
-    }
-    const __u8 *listens = address->family == 4 ? target.address4 : target.address6;
-    const __u32 size = address->family == 4 ? 4 : 16;
-    for (__u32 i = 0; i < 16; i++) {
-        if (i < size && listens[i] != address->address[i]) {
-            return 0;
+    struct drop_key key = {.family = family};
+    __builtin_memcpy(key.address, address, size);
+    return bpf_map_lookup_elem(&locals, &key) != NULL;
+}
+
+/* Whether the gateway listens on an address of IPv4. `any`: on this port it listens on every address. */
+static __always_inline int is_target4(__be32 address, __u16 port)
+{
+    int any = 0;
+    for (__u32 i = 0; i < DROP_LISTENERS; i++) {
+        if (i >= target.listener_count) {
+            break;
+        }
+        const struct drop_listener *listener = &target.listeners[i];
+        if (*(const volatile __u16 *) &listener->port != port || !listener->is_v4) {
+            continue;
+        }
+        if (listener->any) {
+            any = 1;
+        } else if (listener->address4 == address) {
+            return 1;
         }
     }
-    return 1;
+    return any && is_local(4, &address, sizeof(address));
+}
+
+/* The same of IPv6. */
+static __always_inline int is_target6(const struct in6_addr *address, __u16 port)
+{
+    __u32 words[4];
+    __builtin_memcpy(words, address, sizeof(words));
+    int any = 0;
+    for (__u32 i = 0; i < DROP_LISTENERS; i++) {
+        if (i >= target.listener_count) {
+            break;
+        }
+        const struct drop_listener *listener = &target.listeners[i];
+        if (*(const volatile __u16 *) &listener->port != port || !listener->is_v6) {
+            continue;
+        }
+        if (listener->any) {
+            any = 1;
+        } else if (listener->address6[0] == words[0] && listener->address6[1] == words[1] &&
+                   listener->address6[2] == words[2] && listener->address6[3] == words[3]) {
+            return 1;
+        }
+    }
+    return any && is_local(6, words, sizeof(words));
 }
 
 static __always_inline int look_v4(const void *at, const void *end)
 {
     const struct iphdr *ip = at;
-    if (!target.is_v4 || (const void *) (ip + 1) > end || ip->protocol != IPPROTO_UDP || ip->ihl < 5 ||
+    if ((const void *) (ip + 1) > end || ip->protocol != IPPROTO_UDP || ip->ihl < 5 ||
         (ip->frag_off & bpf_htons(FRAGMENT)) != 0) {
         return XDP_PASS;
     }
     const struct udphdr *udp = (const void *) ((const char *) ip + 4 * ip->ihl);
-    if ((const void *) (udp + 1) > end || udp->dest != target.port) {
+    if ((const void *) (udp + 1) > end || udp->dest == 0 || !is_target4(ip->daddr, udp->dest)) {
         return XDP_PASS;
     }
-    struct drop_key to = {.family = 4};
-    __builtin_memcpy(to.address, &ip->daddr, sizeof(ip->daddr));
     const __u32 length = bpf_ntohs(udp->len);
-    return is_target(&to) ? drop_v4(ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0) : XDP_PASS;
+    return drop_v4(ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0);
 }
 
 static __always_inline int look_v6(const void *at, const void *end)
 {
     const struct ipv6hdr *ip = at;
     const struct udphdr *udp = (const void *) (ip + 1);
-    if (!target.is_v6 || (const void *) (udp + 1) > end || ip->nexthdr != IPPROTO_UDP || udp->dest != target.port) {
+    if ((const void *) (udp + 1) > end || ip->nexthdr != IPPROTO_UDP || udp->dest == 0 ||
+        !is_target6(&ip->daddr, udp->dest)) {
         return XDP_PASS;
     }
-    struct drop_key to = {.family = 6};
-    __builtin_memcpy(to.address, &ip->daddr, sizeof(ip->daddr));
     const __u32 length = bpf_ntohs(udp->len);
-    return is_target(&to) ? drop_v6(&ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0) : XDP_PASS;
+    return drop_v6(&ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0);
 }
 
 SEC("xdp")

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "../listeners.h"
 #include "../network.h"
 #include "held.h"
 #include "link.h"
@@ -32,7 +33,6 @@ struct xdp {
     struct xdp_link *link;
     struct held held;
     struct locals locals; /* where the gateway listens on all addresses */
-    bool any;
     const struct policies *policies;
     weir *weir;
     weir_thread *limits; /* of the thread that sweeps */
@@ -115,21 +115,32 @@ static void set_prefixes(const struct xdp *xdp)
     target->count6 = next.count6;
 }
 
-static void set_target(struct xdp *xdp, const struct address *listen)
+_Static_assert(DROP_LISTENERS >= LISTENER_SLOTS, "the program has room for every listener");
+
+void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen)
 {
-    struct drop_target *target = xdp_link_target(xdp->link);
-    const bool v4 = listen->u.any.sa_family == AF_INET;
-    xdp->any = address_is_any(listen);
-    target->is_v4 = v4 || xdp->any || network_is_v4(listen);
-    target->is_v6 = !v4 && !network_is_v4(listen);
-    target->any = xdp->any;
-    if (v4) {
-        memcpy(target->address4, &listen->u.v4.sin_addr, sizeof(target->address4));
-    } else {
-        memcpy(target->address6, &listen->u.v6.sin6_addr, sizeof(target->address6));
-        memcpy(target->address4, &listen->u.v6.sin6_addr.s6_addr[12], sizeof(target->address4));
+    if (xdp == NULL) {
+        return;
     }
-    target->port = v4 ? listen->u.v4.sin_port : listen->u.v6.sin6_port;
+    struct drop_target *target = xdp_link_target(xdp->link);
+    struct drop_listener *listener = &target->listeners[number];
+    __atomic_store_n(&listener->port, 0, __ATOMIC_SEQ_CST);
+    if (listen == NULL) {
+        return;
+    }
+    const bool v4 = listen->u.any.sa_family == AF_INET;
+    listener->any = address_is_any(listen);
+    listener->is_v4 = v4 || listener->any || network_is_v4(listen);
+    listener->is_v6 = !v4 && !network_is_v4(listen);
+    if (v4) {
+        memcpy(&listener->address4, &listen->u.v4.sin_addr, sizeof(listener->address4));
+    } else {
+        memcpy(listener->address6, &listen->u.v6.sin6_addr, sizeof(listener->address6));
+        memcpy(&listener->address4, &listen->u.v6.sin6_addr.s6_addr[12], sizeof(listener->address4));
+    }
+    /* The kernel's program finds the address before its port. */
+    __atomic_store_n(&listener->port, v4 ? listen->u.v4.sin_port : listen->u.v6.sin6_port, __ATOMIC_SEQ_CST);
+    target->listener_count = number < target->listener_count ? target->listener_count : number + 1;
 }
 
 static void set_local(void *arg, const struct drop_key *address, bool there)
@@ -194,7 +205,7 @@ static void *sweep_main(void *arg)
         if (++turns % OVERRIDES_TURNS == 0) {
             look_at_overrides(xdp);
         }
-        if (xdp->any && turns % LOCALS_TURNS == 0) {
+        if (turns % LOCALS_TURNS == 0) {
             locals_look(&xdp->locals, set_local, xdp);
         }
     }
@@ -230,8 +241,7 @@ static void xdp_free(struct xdp *xdp, bool started)
     free(xdp);
 }
 
-struct xdp *xdp_start(const char *option, const struct address *listen, const struct policies *policies, weir *w,
-                      char *problem, size_t size)
+struct xdp *xdp_start(const char *option, const struct policies *policies, weir *w, char *problem, size_t size)
 {
     struct xdp *xdp = calloc(1, sizeof(*xdp));
     enum link_mode mode;
@@ -254,11 +264,8 @@ struct xdp *xdp_start(const char *option, const struct address *listen, const st
         xdp_free(xdp, false);
         return NULL;
     }
-    set_target(xdp, listen);
     set_prefixes(xdp);
-    if (xdp->any) {
-        locals_look(&xdp->locals, set_local, xdp);
-    }
+    locals_look(&xdp->locals, set_local, xdp);
     if (pthread_create(&xdp->thread, NULL, sweep_main, xdp) != 0) {
         weir_detach(xdp->limits);
         xdp_free(xdp, false);

@@ -58,9 +58,14 @@ bool xdp_option_is_good(const char *option);
  * Attaches the program, and starts the thread. `option` is good. NULL: `problem` says in one sentence what is missing.
  * `policies` and `w` stay the caller's until xdp_stop().
  */
-struct xdp *xdp_start(const char *option, const struct address *listen, const struct policies *policies, weir *w,
-                      char *problem, size_t size);
+struct xdp *xdp_start(const char *option, const struct policies *policies, weir *w, char *problem, size_t size);
 void xdp_stop(struct xdp *xdp); /* NULL is allowed */
+
+/*
+ * Packets to an address are looked at from now on; NULL: no longer. `number`: the listener's, below LISTENER_SLOTS.
+ * Main thread. `xdp` may be NULL.
+ */
+void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen);
 
 /* The policies in force have changed: all denials are said anew. Main thread. */
 void xdp_policies_changed(struct xdp *xdp); /* NULL is allowed */
