@@ -14,6 +14,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 from support import Fixture, POLICIES, Skipped, run
 
@@ -192,7 +193,7 @@ def test_a_file_of_another_kind_stays_and_the_gateway_does_not_start():
 def test_a_file_that_cannot_grow_stops_nothing():
     """A limit on the size of files stands for a disk without room."""
     def small():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, 1500))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         os.chdir(directory[0])
     directory = []
@@ -201,14 +202,44 @@ def test_a_file_that_cannot_grow_stops_nothing():
         def enter(self):
             directory.append(self.demo.dir)
             small()
-    with Small("--record-snap", "1000", "--log-level", "error", policies=once(5)) as f:
+    with Small("--record-snap", "1000", "--no-denial-log", policies=once(5)) as f:
         client = f.client()
         f.flood(client, 20, b"y" * 500)
         status = f.until(lambda: (s := f.status())["record"]["fails"] and s)
         assert status["record"]["lost"] > 0 and status["record"]["packets"] < 15, status
         f.flood(f.client(source="127.0.0.2"), 3, b"z")
         assert f.status()["passed"] == 8 and f.child.poll() is None
-        assert len(packets(f.capture)) == f.status()["record"]["packets"]  # no block is there in part
+        # It is tried again every five seconds, and the capture stays what it is.
+        end = time.monotonic() + 11
+        while time.monotonic() < end:
+            f.flood(client, 2, b"y" * 500)
+            time.sleep(0.2)
+        status = f.status()
+        assert status["record"]["fails"] and len(packets(f.capture)) == status["record"]["packets"] > 0  # whole blocks
+        assert not (f.demo.dir / "denied.pcapng.1").exists()
+        said = f.log.read_text()  # what is left of the file may have taken a packet between
+        assert 1 <= said.count("is not recorded until") == said.count("recorded again") + 1 <= 3, said
+        # There is room again.
+        resource.prlimit(f.child.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+        def is_recorded():
+            f.flood(client, 1, b"y" * 500)
+            return not f.status()["record"]["fails"]
+        f.until(is_recorded)
+        f.until(lambda: len(packets(f.capture)) == f.status()["record"]["packets"] > status["record"]["packets"])
+
+
+def test_a_start_that_records_nothing_keeps_the_last_capture():
+    with Recorded(policies=once(1)) as f:
+        f.flood(f.client(), 4)
+        f.recorded(3)
+        command = [*map(str, f.child.args)]
+        for _ in range(3):
+            f.child.terminate()
+            assert f.child.wait(20) == 0
+            f.child = f.demo.start(*command, stderr=subprocess.DEVNULL, cwd=str(f.demo.dir))
+            f.until(f.status)
+        assert len(packets(f.demo.dir / "denied.pcapng.1")) == 3 and packets(f.capture) == []
 
 
 def test_a_full_file_is_moved_aside():

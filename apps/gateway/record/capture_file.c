@@ -43,7 +43,7 @@ static bool is_ours(const char *path, char problem[CAPTURE_PROBLEM_SIZE])
     return ours;
 }
 
-/* Moves a capture that is there to PATH.1. */
+/* Moves a capture that is there to PATH.1. A file without a packet takes no older capture's place. */
 static bool move_aside(const struct capture_file *file, char problem[CAPTURE_PROBLEM_SIZE])
 {
     char older[PATH_MAX];
@@ -54,10 +54,11 @@ static bool move_aside(const struct capture_file *file, char problem[CAPTURE_PRO
     if (snprintf(older, sizeof(older), "%s.1", file->path) >= (int) sizeof(older)) {
         return fail(file, ENAMETOOLONG, problem);
     }
-    if (!is_ours(file->path, problem) || (status.st_size != 0 && !is_ours(older, problem))) {
+    const bool has_packets = status.st_size > PCAPNG_BEGIN_SIZE;
+    if (!is_ours(file->path, problem) || (has_packets && !is_ours(older, problem))) {
         return false;
     }
-    const int result = status.st_size != 0 ? rename(file->path, older) : unlink(file->path);
+    const int result = has_packets ? rename(file->path, older) : unlink(file->path);
     return result == 0 || fail(file, errno, problem);
 }
 
@@ -97,13 +98,11 @@ static bool begin(struct capture_file *file, char problem[CAPTURE_PROBLEM_SIZE])
         return fail(file, errno, problem);
     }
     file->size = 0;
+    file->is_whole = false;
     file->device = status.st_dev;
     file->inode = status.st_ino;
-    if (!write_all(file, bytes, pcapng_begin("weir-gateway", bytes), problem)) {
-        capture_file_close(file);
-        return false;
-    }
-    return true;
+    file->is_whole = write_all(file, bytes, pcapng_begin("weir-gateway", bytes), problem);
+    return file->is_whole;
 }
 
 bool capture_file_open(struct capture_file *file, const char *path, uint64_t size_most,
@@ -124,8 +123,8 @@ void capture_file_close(struct capture_file *file)
 bool capture_file_reopen(struct capture_file *file, char problem[CAPTURE_PROBLEM_SIZE])
 {
     struct stat status;
-    const bool same = file->fd >= 0 && lstat(file->path, &status) == 0 && status.st_dev == file->device &&
-                      status.st_ino == file->inode;
+    const bool same = file->fd >= 0 && file->is_whole && lstat(file->path, &status) == 0 &&
+                      status.st_dev == file->device && status.st_ino == file->inode;
     return same || begin(file, problem);
 }
 
@@ -135,9 +134,5 @@ bool capture_file_write(struct capture_file *file, const unsigned char *blocks, 
     if (file->size + size > file->size_most && !begin(file, problem)) {
         return false;
     }
-    if (!write_all(file, blocks, size, problem)) {
-        capture_file_close(file);
-        return false;
-    }
-    return true;
+    return write_all(file, blocks, size, problem);
 }

@@ -18,7 +18,8 @@
 struct capture_file {
     const char *path;
     uint64_t size_most;
-    int fd; /* -1: none is open */
+    int fd;        /* -1: none is open */
+    bool is_whole; /* it has what a file begins with; where it is open and has not, its disk takes nothing */
     uint64_t size;
     dev_t device;
     ino_t inode;
@@ -35,8 +36,8 @@ void capture_file_close(struct capture_file *file);
 bool capture_file_reopen(struct capture_file *file, char problem[CAPTURE_PROBLEM_SIZE]);
 
 /*
- * Adds whole blocks, of fewer bytes than a file may have. False: they are lost, `problem` says why, and the file is
- * closed; capture_file_reopen() tries again.
+ * Adds whole blocks, of fewer bytes than a file may have. False: they are lost, and `problem` says why. Before the next
+ * blocks capture_file_reopen() is to be called.
  */
 bool capture_file_write(struct capture_file *file, const unsigned char *blocks, size_t size,
                         char problem[CAPTURE_PROBLEM_SIZE]);

@@ -178,8 +178,8 @@ static size_t write_headers(const struct pcapng_packet *packet, unsigned char ou
         store16(out + 4, UDP_HEADER + packet->size);
         out[6] = UDP_PROTOCOL;
         out[7] = HOPS;
-        memcpy(out + 8, bytes_of(packet->from), 16);
-        memcpy(out + 24, bytes_of(packet->to), 16);
+        memcpy(out + 8, &packet->from->u.v6.sin6_addr, 16);
+        memcpy(out + 24, &packet->to->u.v6.sin6_addr, 16);
         sum_ipv6(udp, out + 8, packet);
     }
     return ip_size + UDP_HEADER;

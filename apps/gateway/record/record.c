@@ -44,6 +44,7 @@ struct record {
     _Atomic bool stopping, reopens, fails;
     _Atomic uint64_t packets, unwritten;
     uint64_t retry_ns;
+    bool retries; /* the file fails, and the next packets are tried */
     unsigned view_count;
     size_t batch_length, batch_packets;
     unsigned char batch[BATCH_SIZE];
@@ -87,14 +88,17 @@ void record_denied(struct record_view *view, const struct address *from, const s
 /* Something about the file has failed. */
 static void fail(struct record *record, const char *problem)
 {
+    record->retries = false;
     if (!atomic_exchange(&record->fails, true)) {
         log_line(WEIR_LOG_WARNING, "--record %s; what is denied is not recorded until that is mended", problem);
     }
     record->retry_ns = clock_ns() + RETRY_MS * UINT64_C(1000000);
 }
 
+/* Packets have been written. */
 static void succeed(struct record *record)
 {
+    record->retries = false;
     if (atomic_exchange(&record->fails, false)) {
         log_line(WEIR_LOG_INFO, "--record %s: denied packets are recorded again", record->options.path);
     }
@@ -106,10 +110,11 @@ static void flush(struct record *record)
     if (record->batch_packets == 0) {
         return;
     }
-    if (atomic_load(&record->fails)) {
+    if (atomic_load(&record->fails) && !record->retries) {
         (void) atomic_fetch_add(&record->unwritten, record->batch_packets);
     } else if (capture_file_write(&record->file, record->batch, record->batch_length, problem)) {
         (void) atomic_fetch_add(&record->packets, record->batch_packets);
+        succeed(record);
     } else {
         (void) atomic_fetch_add(&record->unwritten, record->batch_packets);
         fail(record, problem);
@@ -152,11 +157,15 @@ static struct record_view *find_oldest(struct record *record)
     return oldest;
 }
 
-/* Writes what is in the queues, the oldest first. */
+/* Writes what is in the queues, the oldest first: no more than they hold, however fast they are filled again. */
 static void drain(struct record *record)
 {
     struct record_view *view;
-    while ((view = find_oldest(record)) != NULL) {
+    size_t left = 0;
+    for (unsigned i = 0; i < record->view_count; i++) {
+        left += record->views[i].ring.count;
+    }
+    for (; left != 0 && (view = find_oldest(record)) != NULL; left--) {
         add(record, ring_first(&view->ring));
         ring_drop(&view->ring);
     }
@@ -174,9 +183,8 @@ static void *record_main(void *arg)
         const bool retries = atomic_load(&record->fails) && clock_ns() >= record->retry_ns;
         if (atomic_exchange(&record->reopens, false) || retries) {
             char problem[CAPTURE_PROBLEM_SIZE];
-            if (capture_file_reopen(&record->file, problem)) {
-                succeed(record);
-            } else {
+            record->retries = true; /* the next packets show whether there is room */
+            if (!capture_file_reopen(&record->file, problem)) {
                 fail(record, problem);
             }
         }
@@ -221,7 +229,10 @@ struct record *record_start(const struct record_options *options, unsigned worke
     memset(record, 0, size);
     record->options = *options;
     record->policies = policies;
-    if (!capture_file_open(&record->file, options->path, (uint64_t) options->size_mb << 20, problem)) {
+    const bool opened = capture_file_open(&record->file, options->path, (uint64_t) options->size_mb << 20, problem);
+    if (!opened && record->file.fd >= 0) {
+        fail(record, problem); /* the file is there, and its disk is full: that keeps no gateway from starting */
+    } else if (!opened) {
         log_line(WEIR_LOG_ERROR, "--record %s", problem);
         record_free(record);
         return NULL;
