@@ -3,7 +3,7 @@
  * See held.h.
  *
  * Invariants:
- *   a held key is in the chain of its hash, and the kernel knows its number
+ *   a held source or network is in the chain of its hash, and the kernel knows its number
  *   a key that was let go is in no chain, the kernel has no number of it, and its slot lets packets pass
  */
 #include "held.h"
@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define NO_NUMBER UINT32_MAX
 
@@ -30,7 +31,9 @@ int held_open(struct held *held, uint32_t capacity, struct drop_slot *slots, con
     *held = (struct held){.kernel = *kernel, .slots = slots, .capacity = capacity, .first_free = NO_NUMBER};
     held->keys = calloc(capacity, sizeof(*held->keys));
     held->chains = malloc(capacity * sizeof(*held->chains));
-    if (held->keys == NULL || held->chains == NULL || pthread_mutex_init(&held->mutex, NULL) != 0) {
+    if (held->keys == NULL || held->chains == NULL ||
+        getrandom(held->secret, sizeof(held->secret), 0) != sizeof(held->secret) ||
+        pthread_mutex_init(&held->mutex, NULL) != 0) {
         free(held->keys);
         free(held->chains);
         return -ENOMEM;
@@ -46,16 +49,27 @@ void held_close(struct held *held)
     (void) pthread_mutex_destroy(&held->mutex);
 }
 
-static uint32_t *chain_of(const struct held *held, uint64_t hash)
+__extension__ typedef unsigned __int128 wide;
+
+/* Multiply and fold; with a secret the sender of packets does not know, no chain can be aimed at. */
+static uint64_t mix(uint64_t a, uint64_t b)
 {
-    return &held->chains[hash & (held->capacity - 1)];
+    const wide product = (wide) a * b;
+    return (uint64_t) product ^ (uint64_t) (product >> 64);
 }
 
-static uint32_t find(const struct held *held, const struct drop_key *drop, const weir_key *key)
+static uint32_t *chain_of(const struct held *held, const struct drop_key *drop)
 {
-    uint32_t number = *chain_of(held, key->hash);
-    while (number != NO_NUMBER &&
-           (held->keys[number].key.hash != key->hash || memcmp(&held->keys[number].drop, drop, sizeof(*drop)) != 0)) {
+    uint64_t words[3] = {0, 0, 0};
+    memcpy(words, drop, sizeof(*drop));
+    const uint64_t first = mix(words[0] ^ held->secret[0], words[1] ^ held->secret[1]);
+    return &held->chains[mix(first ^ held->secret[1], words[2] ^ held->secret[0] ^ first) & (held->capacity - 1)];
+}
+
+static uint32_t find(const struct held *held, const struct drop_key *drop)
+{
+    uint32_t number = *chain_of(held, drop);
+    while (number != NO_NUMBER && memcmp(&held->keys[number].drop, drop, sizeof(*drop)) != 0) {
         number = held->keys[number].next;
     }
     return number;
@@ -89,10 +103,10 @@ static uint32_t hold(struct held *held, const struct drop_key *drop, const weir_
                                .of_bytes = of_bytes,
                                .told_packets = load(&held->slots[number].packets),
                                .told_bytes = load(&held->slots[number].bytes),
-                               .next = *chain_of(held, key->hash)};
+                               .next = *chain_of(held, drop)};
     memcpy(entry->bytes, key->data, key->length);
     entry->key.data = entry->bytes;
-    *chain_of(held, key->hash) = number;
+    *chain_of(held, drop) = number;
     held->count++;
     return number;
 }
@@ -100,7 +114,7 @@ static uint32_t hold(struct held *held, const struct drop_key *drop, const weir_
 bool held_until(struct held *held, const struct drop_key *drop, const weir_key *key, bool of_bytes, uint64_t until_ns)
 {
     (void) pthread_mutex_lock(&held->mutex);
-    uint32_t number = find(held, drop, key);
+    uint32_t number = find(held, drop);
     number = number != NO_NUMBER ? number : hold(held, drop, key, of_bytes);
     if (number != NO_NUMBER && load(&held->slots[number].until_ns) < until_ns) {
         store(&held->slots[number].until_ns, until_ns);
@@ -129,7 +143,7 @@ void held_release_all(struct held *held)
 static void let_go(struct held *held, uint32_t number, uint64_t now_ns)
 {
     struct held_key *entry = &held->keys[number];
-    uint32_t *at = chain_of(held, entry->key.hash);
+    uint32_t *at = chain_of(held, &entry->drop);
     while (*at != number) {
         at = &held->keys[*at].next;
     }

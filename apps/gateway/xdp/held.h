@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sources and networks whose packets are dropped before they reach the gateway, until a time: which ones there are, by
- * key, and what was dropped of each.
+ * address, and what was dropped of each. Where several policies deny one of them, it is held once, until the latest of
+ * their times, and what is dropped counts for the policy that had it held first.
  *
  * Each held key has a number. The slot of that number is memory that the kernel's program reads and counts in. A key
  * is let go some time after its last denial has ended, and its number is given to another key only REST_NS after that:
@@ -49,7 +50,8 @@ struct held {
     struct held_kernel kernel;
     struct drop_slot *slots;
     struct held_key *keys;     /* by number */
-    uint32_t *chains;          /* first numbers, by hash of the key */
+    uint32_t *chains;          /* first numbers, by hash of the address and prefix */
+    uint64_t secret[2];        /* of the hash */
     uint32_t capacity;         /* a power of two */
     uint32_t first_free, used; /* numbers from `used` on were never given */
     uint32_t count;            /* keys that are held */

@@ -41,6 +41,7 @@ struct xdp {
     _Atomic uint64_t packets, bytes;
     uint64_t overrides; /* a hash of all that there were when they were looked at last */
     bool overrides_changed;
+    _Atomic bool policies_changed; /* since the overrides were looked at last */
     struct held_drops drops[SWEEP_MOST];
 };
 
@@ -187,7 +188,7 @@ static void look_at_overrides(struct xdp *xdp)
     (void) weir_list_overrides(xdp->weir, add_override, &sum);
     /* Twice: a worker may have been about to hold a key by what there was before. */
     const bool changed = sum != xdp->overrides;
-    if (changed || xdp->overrides_changed) {
+    if (atomic_exchange(&xdp->policies_changed, false) || changed || xdp->overrides_changed) {
         held_release_all(&xdp->held);
     }
     xdp->overrides = sum;
@@ -286,6 +287,7 @@ void xdp_policies_changed(struct xdp *xdp)
     if (xdp != NULL) {
         set_prefixes(xdp);
         held_release_all(&xdp->held);
+        atomic_store(&xdp->policies_changed, true); /* once more: as in look_at_overrides() */
     }
 }
 
@@ -296,6 +298,7 @@ void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key,
         return;
     }
     weir_verdict verdict;
+    const uint64_t now_ns = boot_ns(); /* before the limit is asked: a thread may stand still in between */
     if (weir_peek(limits, key, 1, &verdict) || verdict.retry_after_ns < XDP_STALE_NS + XDP_LEAST_NS) {
         return;
     }
@@ -310,7 +313,7 @@ void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key,
     const size_t length = network_of(from, drop.prefix, bytes);
     memcpy(drop.address, bytes, length - 1);
     (void) held_until(&view->xdp->held, &drop, key, policy->kind.of_bytes,
-                      boot_ns() + (wait_ns < XDP_HOLD_NS ? wait_ns : XDP_HOLD_NS));
+                      now_ns + (wait_ns < XDP_HOLD_NS ? wait_ns : XDP_HOLD_NS));
 }
 
 bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)

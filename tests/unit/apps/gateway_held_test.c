@@ -165,11 +165,36 @@ static void test_when_all_slots_are_taken_the_others_are_left_to_the_gateway(voi
     held_close(&d.held);
 }
 
+/* Two policies of one source, by packets and by bytes, have keys of their own, and the kernel has one number for both.
+ */
+static void test_a_source_that_two_policies_deny_is_held_once_until_the_later_time(void **state)
+{
+    (void) state;
+    begin();
+    const unsigned char bytes[4] = {0, 1, 7, 7};
+    const struct drop_key drop = {.address = {0, 1, 7, 7}, .family = 4, .prefix = 32};
+    const weir_key by_packets = {.hash = 1, .data = bytes, .length = sizeof(bytes), .policy = 1};
+    const weir_key by_bytes = {.hash = 2, .data = bytes, .length = sizeof(bytes), .policy = 2};
+    assert_true(held_until(&d.held, &drop, &by_packets, false, d.now_ns + SECOND / 10));
+    assert_true(held_until(&d.held, &drop, &by_bytes, true, d.now_ns + SECOND / 4));
+    assert_int_equal(held_count(&d.held), 1);
+    assert_int_equal(d.slots[d.number_of[1]].until_ns, d.now_ns + SECOND / 4);
+    for (int turn = 0; turn < 20; turn++) { /* the first policy's denials have long ended */
+        d.now_ns += SECOND / 4;
+        assert_true(held_until(&d.held, &drop, &by_bytes, true, d.now_ns + SECOND / 4));
+        sweep();
+        assert_true(d.number_of[1] < CAPACITY);
+        assert_int_equal(d.slots[d.number_of[1]].until_ns, d.now_ns + SECOND / 4);
+    }
+    held_close(&d.held);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_drawn_denials_are_held_until_their_times_and_all_drops_are_told_once),
         cmocka_unit_test(test_when_all_slots_are_taken_the_others_are_left_to_the_gateway),
+        cmocka_unit_test(test_a_source_that_two_policies_deny_is_held_once_until_the_later_time),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_held", tests, NULL, NULL);
 }
