@@ -173,7 +173,7 @@ static int read_kind(struct reader *r, const struct tree_node *entry, const stru
 {
     size_t count = 0;
     unsigned long least = 0;
-    unsigned long most = PACKET_KIND_SIZE_MAX;
+    unsigned long most = SIZE_MAX; /* a packet of IPv6 may be larger than PACKET_KIND_SIZE_MAX */
     unsigned long cost = 1;
     int result = find_fields(r, entry);
     result = result == 0 ? read_name(r, entry, kinds, kind) : result;

@@ -23,7 +23,7 @@
 
 #define PACKET_KIND_COST_MAX 1000000
 
-/* The largest payload of UDP. */
+/* The largest payload of UDP over IPv4. */
 #define PACKET_KIND_SIZE_MAX 65507
 
 struct packet_kind {

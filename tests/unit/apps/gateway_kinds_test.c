@@ -68,7 +68,7 @@ static void test_drawn_packets_are_of_the_first_kind_that_they_match(void **stat
     (void) state;
     const char *given = getenv("SEED");
     random_state = given != NULL ? strtoull(given, NULL, 10) : (uint64_t) time(NULL);
-    print_message("SEED=%llu\n", (unsigned long long) random_state);
+    print_message("# SEED=%llu\n", (unsigned long long) random_state);
     static const unsigned values[] = {0x00, 0x11, 0xff, 0xf0, 0x0f, 0x10, 0x01, 0x1f};
     size_t matched = 0;
     for (size_t round = 0; round < ROUNDS; round++) {
