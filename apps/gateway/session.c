@@ -81,6 +81,9 @@ static void session_end(struct session_table *table, uint32_t index)
 
 void session_table_close(struct session_table *table)
 {
+    if (table->sessions == NULL) {
+        return; /* it was not opened */
+    }
     while (table->oldest != NONE) {
         session_end(table, table->oldest);
     }
@@ -133,7 +136,8 @@ static int open_upstream(struct session_table *table, struct session *session, u
     if ((table->transparent && transparent_bind(fd, backend->u.any.sa_family, &client->address) != 0) ||
         connect(fd, &backend->u.any, backend->length) != 0 ||
         epoll_ctl(table->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
-        const int error = errno;
+        /* With the client's address the error may be of that address: a client is to bring no backend down. */
+        const int error = table->transparent && is_refusal(errno) ? EADDRNOTAVAIL : errno;
         (void) close(fd);
         errno = error;
         return -1;

@@ -126,6 +126,34 @@ def test_the_backend_sees_the_client_and_its_answers_come_home():
         assert len(seen) + len(also) == 20 and f.status()["replies"] == 20 and f.status()["unsendable"] == 0
 
 
+def test_a_client_may_have_the_port_that_the_gateway_listens_on():
+    with network(), backend_on("10.78.2.2") as (port, seen), \
+            Fixture("--backend", f"10.78.2.2:{port}", "--transparent", listen="0.0.0.0", policies=POLICIES.format(100000),
+                    suffix=",drain") as f:
+        with socket_on(CLIENTS, "10.78.1.2", f.port) as client:
+            for _ in range(3):
+                assert ask(f, client, "10.78.1.1") == ["10.78.1.2", str(f.port)]
+        with socket_on(CLIENTS, "10.78.1.3") as client:
+            assert ask(f, client, "10.78.1.1")[0] == "10.78.1.3"
+        assert len(seen) == 4 and f.status()["unsendable"] == 0
+
+
+def without_low_ports():
+    assert LIBC.prctl(24, 10, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE
+
+
+def test_a_client_whose_address_cannot_be_had_brings_no_backend_down():
+    with network(), backend_on("10.78.2.2") as (port, seen), \
+            Fixture("--backend", f"10.78.2.2:{port}", "--transparent", listen="10.78.1.1", policies=POLICIES.format(100000),
+                    suffix=",drain", before=without_low_ports) as f:
+        with socket_on(CLIENTS, "10.78.1.2", 123) as client:
+            client.sendto(b"?", ("10.78.1.1", f.port))
+            f.until(lambda: f.status()["unsendable"] == 1)
+        with socket_on(CLIENTS, "10.78.1.3") as client:
+            assert ask(f, client, "10.78.1.1")[0] == "10.78.1.3"
+        assert len(seen) == 1 and "is down" not in f.log.read_text(), f.log.read_text()
+
+
 def test_ipv6_and_mapped_clients():
     with network(), backend_on("fd78:2::2") as (port, seen), \
             Fixture("--backend", f"[fd78:2::2]:{port}", "--transparent", listen="[::]", policies=POLICIES.format(100000),

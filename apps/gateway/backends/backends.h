@@ -67,6 +67,7 @@ struct backends {
     _Atomic uint64_t version;  /* grows whenever a view has something new to learn */
     _Atomic uint32_t sequence; /* odd while the list is being changed */
     struct rendezvous rendezvous;
+    bool has_probes; /* answers to these alone end a refusal */
     unsigned reporter_count;
     struct backend_reports **reporters; /* of all workers */
     struct backend places[BACKEND_PLACES];

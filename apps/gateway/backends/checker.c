@@ -28,6 +28,7 @@ struct checked {
     uint64_t next_ns;       /* of its next probe or trial; 0: at once */
     bool is_asked;          /* a probe has been sent, and no answer seen since */
     unsigned good, bad;     /* probes in a row with an answer, and without */
+    uint32_t refused_at;    /* second of the last refusal, as it was seen last */
     uint32_t trial_start;   /* second of the first of the trials since the last error; 0: none */
     uint64_t sent, replies; /* at the last look */
     uint32_t waits_since;   /* second of the first packet since the last reply or pause; 0: none */
@@ -107,7 +108,8 @@ static void note_news(const struct checker *checker, struct backend *backend, st
 }
 
 /* Sends a packet to a backend, from its socket, which is opened where there is none. */
-static void ask(const struct checker *checker, struct backend *backend, struct checked *checked)
+/* Sends a probe or a trial. False: none could be sent, for a reason of this host. */
+static bool ask(const struct checker *checker, struct backend *backend, struct checked *checked)
 {
     int error = 0;
     if (checked->fd < 0) {
@@ -116,11 +118,13 @@ static void ask(const struct checker *checker, struct backend *backend, struct c
     if (checked->fd < 0) {
         if (is_refusal(errno)) {
             note_refusal(checker, backend, checked, errno);
+            return true;
         }
-        return;
+        return false;
     }
     const enum probe_news news = probe_send(checked->fd, &checker->options.payload, &error);
     note_news(checker, backend, checked, news, error);
+    return true;
 }
 
 /* The last probe has had its time; the next one goes out. */
@@ -136,7 +140,7 @@ static void probe(const struct checker *checker, struct backend *backend, struct
         }
     }
     checked->is_asked = true;
-    ask(checker, backend, checked);
+    checked->is_asked = ask(checker, backend, checked) && checked->is_asked;
 }
 
 /* Whether it is for this thread to try a backend: others are up, so clients do not. */
@@ -192,17 +196,20 @@ static void check(const struct checker *checker, struct backend *backend, struct
     const uint32_t now = health_now();
     const bool refuses = (health_reasons(&backend->health) & BACKEND_REFUSES) != 0;
     const bool is_due = now_ns >= checked->next_ns;
+    const uint32_t refused_at = atomic_load_explicit(&backend->health.refused_at, memory_order_relaxed);
+    if (refused_at != checked->refused_at) {
+        checked->refused_at = refused_at; /* of clients' packets too: answers count from here on */
+        checked->good = 0;
+    }
     if (checker->has_probes && is_due) {
         checked->next_ns = now_ns + checker->options.interval_ms * UINT64_C(1000000);
         probe(checker, backend, checked);
     } else if (!checker->has_probes && refuses) {
         if (is_due && is_spared(checker, backend)) {
             checked->next_ns = now_ns + TRIAL_MS * UINT64_C(1000000);
-            if (checked->trial_start == 0 &&
-                now > atomic_load_explicit(&backend->health.refused_at, memory_order_relaxed)) {
+            if (ask(checker, backend, checked) && checked->trial_start == 0 && now > refused_at) {
                 checked->trial_start = now;
             }
-            ask(checker, backend, checked);
         }
         look_at_refusals(checker, backend, checked, now);
     } else if (!checker->has_probes) {
@@ -297,6 +304,7 @@ struct checker *checker_start(struct backends *backends, const struct checker_op
     checker->backends = backends;
     checker->options = *options;
     checker->has_probes = options->payload.size != 0;
+    backends->has_probes = checker->has_probes;
     if (options->introduces) {
         probe_introduce(&checker->options.payload);
     }

@@ -7,6 +7,7 @@
  */
 #include "health.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -54,6 +55,9 @@ bool health_raise(struct backend_health *health, enum backend_reason reason, con
 bool health_refused(struct backend_health *health, const char *backend, int error, uint32_t now)
 {
     char why[128];
+    if (error == EPERM || error == EACCES) {
+        return false; /* this host's own firewall: it says nothing of the backend */
+    }
     atomic_store_explicit(&health->refused_at, now, memory_order_relaxed);
     atomic_store_explicit(&health->tried_at, 0, memory_order_relaxed);
     if ((health_reasons(health) & BACKEND_REFUSES) != 0) {

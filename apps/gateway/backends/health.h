@@ -51,7 +51,7 @@ bool health_lower(struct backend_health *health, enum backend_reason reason, con
 /* A reason is over. Whether the backend came up by it. */
 bool health_raise(struct backend_health *health, enum backend_reason reason, const char *backend, const char *why);
 
-/* The backend, or the way to it, has refused a packet. Whether it went down by it. */
+/* The backend, or the way to it, has refused a packet. Whether it went down by it: by no error of this host's rules. */
 bool health_refused(struct backend_health *health, const char *backend, int error, uint32_t now);
 
 /* A backend that refuses was sent a packet without an error. */

@@ -39,8 +39,12 @@ int transparent_bind(int fd, int family, const struct address *client)
         errno = EAFNOSUPPORT;
         return -1;
     }
-    /* Another gateway of this host may have a socket for the client, while it ends and this one begins. */
-    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 || set_transparent(fd, family) != 0) {
+    /*
+     * Another gateway of this host may have a socket for the client, while it ends and this one begins. And the client
+     * may have the port of a listener, which has SO_REUSEPORT alone.
+     */
+    if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+        setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof(on)) != 0 || set_transparent(fd, family) != 0) {
         return -1;
     }
     return bind(fd, &from.u.any, from.length);

@@ -107,7 +107,7 @@ void view_note_replies(struct backends_view *view, uint8_t place, uint64_t packe
 {
     struct backend *backend = view_backend(view, place);
     count(&view->reports->of[place].replies, packets);
-    if ((health_reasons(&backend->health) & BACKEND_REFUSES) != 0 &&
+    if ((health_reasons(&backend->health) & BACKEND_REFUSES) != 0 && !view->backends->has_probes &&
         health_replied_slow(&backend->health, backend->text, now)) {
         backends_changed(view->backends);
     }

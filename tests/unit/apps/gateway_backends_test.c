@@ -111,6 +111,8 @@ static void test_a_backend_that_is_down_gets_no_session_and_keeps_none(void **ar
     for (unsigned n = 0; n < 300; n++) {
         before[n] = chosen(n);
     }
+    view_note_refusals(&views[1], place_of(1), 1, EPERM, 10); /* this host's firewall: no news of the backend */
+    assert_false(view_update(&views[0]));
     view_note_refusals(&views[1], place_of(1), 1, ECONNREFUSED, 10);
     assert_true(view_update(&views[0]));
     assert_true(views[0].stays[place_of(0)] && !views[0].stays[place_of(1)] && !views[0].is_gone[place_of(1)]);
@@ -124,6 +126,12 @@ static void test_a_backend_that_is_down_gets_no_session_and_keeps_none(void **ar
     for (unsigned n = 0; n < 300; n++) {
         assert_int_equal(chosen(n), before[n]);
     }
+    backends.has_probes = true; /* then answers to these alone end a refusal */
+    view_note_refusals(&views[1], place_of(1), 1, ECONNREFUSED, 20);
+    view_note_replies(&views[1], place_of(1), 1, 22);
+    assert_true(view_update(&views[0]));
+    assert_true(chosen(0) != 1 && !views[0].stays[place_of(1)]);
+    backends.has_probes = false;
 }
 
 static void test_where_all_are_down_all_are_as_if_up(void **arg)
