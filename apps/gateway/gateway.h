@@ -54,11 +54,12 @@
 #define GATEWAY_SESSIONS_MIN 16
 
 /*
- * Descriptors that are not for clients: one for each thread and one for each of its sockets, HTTP connections, the link
- * to Redis and some to spare.
+ * Descriptors that are not for clients: one for each thread and one for each of its sockets, HTTP connections, probes,
+ * the link to Redis and some to spare.
  */
-#define GATEWAY_HTTP_CONNECTIONS                32
-#define GATEWAY_DESCRIPTORS(threads, listeners) ((1 + (listeners)) * (threads) + GATEWAY_HTTP_CONNECTIONS + 32)
+#define GATEWAY_HTTP_CONNECTIONS 32
+#define GATEWAY_DESCRIPTORS(threads, listeners)                                                                        \
+    ((1 + (listeners)) * (threads) + GATEWAY_HTTP_CONNECTIONS + BACKENDS_MAX + 32)
 
 /* Read by the main thread; by others those that are in force from the start to the end. */
 struct gateway_options {
@@ -134,6 +135,7 @@ struct gateway {
     struct activation activation;
     struct option_sources sources;
     struct gateway_options options;
+    unsigned sessions;             /* clients for each thread: those of the options, or what descriptors allow */
     _Atomic uint32_t idle_seconds; /* of the options: a reload may change it while the threads read it */
     _Atomic uint64_t waiting;      /* a bit for each setting whose change waits for a restart */
     weir *weir;                    /* NULL: nothing is limited */
@@ -166,8 +168,12 @@ bool options_check(const struct gateway_options *options, bool has_handed, struc
 bool options_find_address(const struct gateway_options *options, enum setting setting, size_t index,
                           struct address *out, struct setting_problem *problem);
 
-/* The same for a listener, whose address must be another one than that of listeners before. */
-bool options_find_listen(struct gateway_options *options, size_t index, struct setting_problem *problem);
+/*
+ * The same for a listener, whose address must be another one than that of listeners before. A text that `before` has is
+ * not looked up again; `before` may be NULL.
+ */
+bool options_find_listen(struct gateway_options *options, const struct gateway_options *before, size_t index,
+                         struct setting_problem *problem);
 
 /*
  * Looks up the backends, whose addresses must be others than those of the listeners. A host that `before` has with the

@@ -154,8 +154,8 @@ static int fit_descriptors(struct gateway *gateway)
     if (options->sessions > most) {
         log_line(WEIR_LOG_WARNING, "--sessions %u: %ju file descriptors allow %ju for each of %u threads",
                  options->sessions, (uintmax_t) limit.rlim_cur, (uintmax_t) most, options->threads);
-        options->sessions = (unsigned) most;
     }
+    gateway->sessions = options->sessions < most ? options->sessions : (unsigned) most;
     return 0;
 }
 

@@ -74,7 +74,7 @@ void notify_say(const struct notify *notify, const char *format, ...)
     if (notify->fd < 0) {
         return;
     }
-    char text[512];
+    char text[1024]; /* the lists of listeners and backends, and what follows them */
     va_list arguments;
     va_start(arguments, format);
     const int length = vsnprintf(text, sizeof(text), format, arguments);

@@ -214,9 +214,17 @@ bool options_find_address(const struct gateway_options *options, enum setting se
     return result == 0;
 }
 
-bool options_find_listen(struct gateway_options *options, size_t index, struct setting_problem *problem)
+bool options_find_listen(struct gateway_options *options, const struct gateway_options *before, size_t index,
+                         struct setting_problem *problem)
 {
-    if (!options_find_address(options, SETTING_LISTEN, index, &options->listens[index], problem)) {
+    const char *text = options->listen.texts[index];
+    size_t known = 0;
+    while (before != NULL && known < before->listen.count && strcmp(before->listen.texts[known], text) != 0) {
+        known++;
+    }
+    if (before != NULL && known < before->listen.count) {
+        options->listens[index] = before->listens[known];
+    } else if (!options_find_address(options, SETTING_LISTEN, index, &options->listens[index], problem)) {
         return false;
     }
     for (size_t i = 0; i < index; i++) {
@@ -285,7 +293,7 @@ static void find_addresses(struct gateway_options *options)
     bool good =
         options->metrics_text == NULL || options_find_address(options, SETTING_METRICS, 0, &options->metrics, &problem);
     for (size_t i = 0; i < options->listen.count && good; i++) {
-        good = options_find_listen(options, i, &problem);
+        good = options_find_listen(options, NULL, i, &problem);
     }
     if (!good || !options_find_backends(options, NULL, &problem)) {
         end_with(&problem);

@@ -60,33 +60,25 @@ static bool read_again(struct gateway *gateway, struct change *change)
     return true;
 }
 
-/* The listener in force whose address is written so; LISTENER_SLOTS: there is none. */
-static unsigned find_text(const struct listeners *listeners, const char *text)
-{
-    unsigned number = 0;
-    while (number < LISTENER_SLOTS &&
-           !(listeners->all[number].is_in_force && strcmp(listeners->all[number].text, text) == 0)) {
-        number++;
-    }
-    return number;
-}
-
-/* Looks up what is new of listeners and backends. A host name that is in force is not looked up again. */
+/* Looks up what is new of listeners, backends and metrics. A host name that is in force is not looked up again. */
 static bool find_addresses(struct gateway *gateway, struct change *change)
 {
     struct gateway_options *options = &change->options;
     struct setting_problem problem;
     for (size_t i = 0; i < options->listen.count; i++) {
-        unsigned number = find_text(&gateway->listeners, options->listen.texts[i]);
-        if (number != LISTENER_SLOTS) {
-            options->listens[i] = gateway->listeners.all[number].address;
-        } else if (!options_find_listen(options, i, &problem)) {
+        if (!options_find_listen(options, &gateway->options, i, &problem)) {
             return refuse(problem.sentence);
         }
-        number = listeners_find(&gateway->listeners, &options->listens[i]);
+        const unsigned number = listeners_find(&gateway->listeners, &options->listens[i]);
         change->kept |= number != LISTENER_SLOTS ? UINT32_C(1) << number : 0;
     }
-    return options_find_backends(options, &gateway->options, &problem) || refuse(problem.sentence);
+    if (!options_find_backends(options, &gateway->options, &problem)) {
+        return refuse(problem.sentence);
+    }
+    change->new_metrics = settings_differ(options, &gateway->options, SETTING_METRICS) &&
+                          gateway->activation.metrics_fd < 0; /* the pages stay on a socket that was handed over */
+    return !change->new_metrics || options->metrics_text == NULL ||
+           options_find_address(options, SETTING_METRICS, 0, &options->metrics, &problem) || refuse(problem.sentence);
 }
 
 /* Opens the listeners that are new. */
@@ -114,15 +106,8 @@ static bool open_metrics(struct gateway *gateway, struct change *change)
 {
     struct gateway_options *options = &change->options;
     struct setting_problem problem;
-    change->new_metrics = settings_differ(options, &gateway->options, SETTING_METRICS);
-    if (gateway->activation.metrics_fd >= 0) {
-        change->new_metrics = false; /* the pages stay on the socket that was handed over */
-    }
     if (!change->new_metrics || options->metrics_text == NULL) {
         return true;
-    }
-    if (!options_find_address(options, SETTING_METRICS, 0, &options->metrics, &problem)) {
-        return refuse(problem.sentence);
     }
     change->http = http_start(gateway, &options->metrics, -1);
     if (change->http == NULL) {

@@ -328,7 +328,8 @@ static void leave_slow(struct loop *loop, uint32_t leaving, uint32_t received)
         struct listen_socket *socket = &worker->sockets[listener];
         if (socket->left_ns == 0) {
             leave_listener(worker, listener);
-        } else if (listen_socket_is_done(socket, (received >> listener & 1) != 0, clock_ns())) {
+        } else if (listen_socket_is_done(socket, (received >> listener & 1) != 0, clock_ns()) &&
+                   !receive(loop, listener)) { /* under many replies epoll may not have named it in time */
             let_go(loop, listener);
         }
     }
@@ -445,11 +446,11 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->to_clients.segments = can_segment(options);
         outbox_open(&loop->to_backend, -1, AF_INET, loop->to_clients.segments); /* connected: the family says nothing */
         result =
-            session_table_open(&loop->sessions, options->sessions, &loop->view, worker->epoll_fd, options->offload);
+            session_table_open(&loop->sessions, gateway->sessions, &loop->view, worker->epoll_fd, options->offload);
         loop->sessions.transparent = options->transparent;
     }
     if (result != 0) {
-        log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", options->sessions, strerror(-result));
+        log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", gateway->sessions, strerror(-result));
         worker_close(worker);
         return -1;
     }
