@@ -160,7 +160,7 @@ class Bench:
         with self.gateway(mode, policies_of(flood, POLITE_SOURCE, POLITE_NETWORK), at_once=True):
             self.clients(1)  # opens sessions
             quiet = self.clients(seconds)
-            sender = self.flood(FLOODS[flood], FLOOD_RATE[mode], seconds + 20)
+            sender = self.flood(FLOODS[flood], FLOOD_RATE[mode], seconds + 60)  # it is ended before
             self.wait_for_denials()
             before = self.read()
             beside = self.clients(seconds)

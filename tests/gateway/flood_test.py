@@ -93,7 +93,8 @@ def check(sources, policies):
             print(f"# {mode}: {flood}, {polite}, kernel {kernel}, passed {status['passed']}, dropped {status['dropped']}, "
                   f"overflown {overflow}", flush=True)
             assert flood["sent"] + flood["refused"] == PACKETS
-            assert overflow != 0 or polite["returned"] == polite["sent"] - polite["unsent"], (mode, polite)
+            # Where sockets overflow on a machine that busy, no more is lost of the others than that.
+            assert polite["sent"] - polite["unsent"] - polite["returned"] <= overflow, (mode, polite, overflow)
             assert (kernel > 0) == (mode != "none"), (mode, status)
             assert sum(status["dropped"].values()) > 0, status
 
