@@ -58,8 +58,8 @@
  * the link to Redis and some to spare.
  */
 #define GATEWAY_HTTP_CONNECTIONS 32
-#define GATEWAY_DESCRIPTORS(threads, listeners)                                                                        \
-    ((1 + (listeners)) * (threads) + GATEWAY_HTTP_CONNECTIONS + BACKENDS_MAX + 32)
+#define GATEWAY_DESCRIPTORS(threads, listeners, backends)                                                              \
+    ((1 + (listeners)) * (threads) + (backends) + GATEWAY_HTTP_CONNECTIONS + 32)
 
 /* Read by the main thread; by others those that are in force from the start to the end. */
 struct gateway_options {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gateway's life: open, reload on SIGHUP, drain and report on SIGTERM; who started it is told of each. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -10,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "gateway.h"
 #include "kinds/kind_file.h"
@@ -132,6 +135,22 @@ static int start_workers(struct gateway *gateway)
     return 0;
 }
 
+/*
+ * Grows the process's table of descriptors to what it may need. While there is one thread that is quick; later the
+ * kernel waits for all processors at each growth (synchronize_rcu), and packets wait with the thread.
+ */
+static void grow_descriptor_table(rlim_t count)
+{
+    const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int high = fd >= 0 && count <= INT_MAX ? fcntl(fd, F_DUPFD_CLOEXEC, (int) count - 1) : -1;
+    if (high >= 0) {
+        (void) close(high);
+    }
+    if (fd >= 0) {
+        (void) close(fd);
+    }
+}
+
 /* Each client has a descriptor: allow as many as this process may have, and keep the clients within that. */
 static int fit_descriptors(struct gateway *gateway)
 {
@@ -142,9 +161,11 @@ static int fit_descriptors(struct gateway *gateway)
     }
     limit.rlim_cur = limit.rlim_max;
     (void) setrlimit(RLIMIT_NOFILE, &limit);
-    const size_t listeners =
-        gateway->sources.config != NULL ? LISTENERS_MAX : options->listen.count + gateway->activation.listener_count;
-    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads, listeners);
+    /* A reload may add listeners and backends. */
+    const bool has_config = gateway->sources.config != NULL;
+    const size_t listeners = has_config ? LISTENERS_MAX : options->listen.count + gateway->activation.listener_count;
+    const size_t backends = has_config ? BACKENDS_MAX : options->backend.count;
+    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads, listeners, backends);
     const rlim_t most = limit.rlim_cur > spare ? (limit.rlim_cur - spare) / options->threads : 0;
     if (most < GATEWAY_SESSIONS_MIN) {
         log_line(WEIR_LOG_ERROR, "%ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)",
@@ -156,6 +177,7 @@ static int fit_descriptors(struct gateway *gateway)
                  options->sessions, (uintmax_t) limit.rlim_cur, (uintmax_t) most, options->threads);
     }
     gateway->sessions = options->sessions < most ? options->sessions : (unsigned) most;
+    grow_descriptor_table(spare + (rlim_t) options->threads * gateway->sessions);
     return 0;
 }
 

@@ -169,6 +169,15 @@ def test_few_descriptors_mean_few_sessions_and_no_silence():
         assert status["unsendable"] == 0 and status["evicted_sessions"] == 150 - status["sessions"] > 0, status
 
 
+def test_the_table_of_descriptors_is_grown_before_the_first_packet():
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
+        raise Skipped("this process may not have 2,000 file descriptors")
+    with Fixture("--sessions", "700") as f:
+        size = next(int(line.split()[1]) for line in pathlib.Path(f"/proc/{f.child.pid}/status").read_text().splitlines()
+                    if line.startswith("FDSize:"))
+        assert size >= 2 * 700, size
+
+
 def test_an_ipv6_network_of_64_bits_shares_one_limit():
     def check():
         with Fixture(listen="[::1]") as f:
