@@ -138,17 +138,11 @@ static bool reload_policies(struct gateway *gateway, const struct gateway_option
     return true;
 }
 
-/*
- * Puts the backends in force. They have been checked: what is left is that threads still have sessions of too many
- * backends of earlier lists, which is over a moment later.
- */
-static bool replace_backends(struct gateway *gateway, const struct gateway_options *options)
+/* Whether the backends can be put in force: threads may have sessions of too many that lists before had. */
+static bool backends_fit(struct gateway *gateway, const struct gateway_options *options)
 {
-    char problem[256];
-    return !settings_differ(options, &gateway->options, SETTING_BACKEND) ||
-           backends_replace(&gateway->backends, options->backends, (unsigned) options->backend.count, problem,
-                            sizeof(problem)) == 0 ||
-           refuse(problem);
+    return backends_have_room(&gateway->backends, options->backends, (unsigned) options->backend.count) ||
+           refuse("too many backends were exchanged within a moment; try again");
 }
 
 static void undo(struct gateway *gateway, struct change *change)
@@ -225,6 +219,11 @@ static void commit(struct gateway *gateway, struct change *change)
         http_stop(gateway->http);
         gateway->http = change->http;
     }
+    if (settings_differ(next, now, SETTING_BACKEND)) {
+        char ignored[256]; /* they have been checked, and there is room */
+        (void) backends_replace(&gateway->backends, next->backends, (unsigned) next->backend.count, ignored,
+                                sizeof(ignored));
+    }
     tell_waiting(gateway, next);
     now->listen = next->listen;
     now->backend = next->backend;
@@ -265,8 +264,8 @@ static bool reload_config(struct gateway *gateway)
     static struct change change; /* large */
     change = (struct change){.file = NULL};
     if (!read_again(gateway, &change) || !find_addresses(gateway, &change) || !open_listeners(gateway, &change) ||
-        !open_metrics(gateway, &change) || !reload_policies(gateway, &change.options) ||
-        !replace_backends(gateway, &change.options)) {
+        !open_metrics(gateway, &change) || !backends_fit(gateway, &change.options) ||
+        !reload_policies(gateway, &change.options)) {
         undo(gateway, &change);
         return false;
     }

@@ -193,6 +193,16 @@ static void change(struct backends *backends, const struct backend_choice *choic
     }
 }
 
+bool backends_have_room(struct backends *backends, const struct backend_choice *choices, unsigned count)
+{
+    unsigned places[BACKENDS_MAX];
+    bool taken[BACKEND_PLACES] = {false};
+    (void) pthread_mutex_lock(&backends->lock);
+    const int result = find_places(backends, choices, count, places, taken);
+    (void) pthread_mutex_unlock(&backends->lock);
+    return result == 0;
+}
+
 int backends_replace(struct backends *backends, const struct backend_choice *choices, unsigned count, char *problem,
                      size_t size)
 {

@@ -83,6 +83,12 @@ void backends_init(struct backends *backends, const char *secret, struct backend
 bool backends_check(const struct backend_choice *choices, unsigned count, char *problem, size_t size);
 
 /*
+ * Whether there is room for the backends of a list that are new: -EAGAIN of backends_replace(). Where there is, nothing
+ * but another list takes the room.
+ */
+bool backends_have_room(struct backends *backends, const struct backend_choice *choices, unsigned count);
+
+/*
  * Puts a list in force: 1 to BACKENDS_MAX backends, no two of one address. A backend that stays keeps its sessions, its
  * counts and its health, and the text that it had first. The clients of one that is gone get another one with their
  * next packet. The list is copied. 0 or a negative errno value, and then nothing has changed and `problem` says why:
