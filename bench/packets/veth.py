@@ -31,6 +31,7 @@ class Veth:
             for host in (self.gateway, self.clients):
                 self.ip("netns", "add", host)
             self.ip("link", "add", self.name, "netns", self.gateway, "type", "veth", "peer", "name", self.name, "netns", self.clients)
+            self.ip("link", "show", host=self.gateway)  # in a chroot no namespace can be entered
         except subprocess.CalledProcessError as error:
             self.close()
             raise Unavailable(f"no network namespaces: {error.stderr.decode().strip()}") from error

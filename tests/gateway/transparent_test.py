@@ -44,6 +44,7 @@ def network():
             ip(None, "netns", "add", name)
         ip(None, "link", "add", "front", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", CLIENTS)
         ip(None, "link", "add", "back", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", BACKENDS)
+        ip(GATEWAY, "link", "show")  # in a chroot no namespace can be entered
     except subprocess.CalledProcessError as error:
         for name in (CLIENTS, GATEWAY, BACKENDS):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
