@@ -445,6 +445,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         burst_ready(&loop->replies, 0, BURST_COUNT, false);
         loop->to_clients.segments = can_segment(options);
         outbox_open(&loop->to_backend, -1, AF_INET, loop->to_clients.segments); /* connected: the family says nothing */
+        publish(&worker->counters.segments, loop->to_clients.segments);         /* /status may be asked before a turn */
         result =
             session_table_open(&loop->sessions, gateway->sessions, &loop->view, worker->epoll_fd, options->offload);
         loop->sessions.transparent = options->transparent;
