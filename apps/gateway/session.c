@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "backends/transparent.h"
+#include "mix.h"
 #include "offload.h"
 #include "refusal.h"
 
@@ -93,15 +94,7 @@ void session_table_close(struct session_table *table)
     table->chains = NULL;
 }
 
-__extension__ typedef unsigned __int128 wide;
-
-/* Multiply and fold; with a secret the caller does not know, it cannot be steered into one chain. */
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    const wide product = (wide) a * b;
-    return (uint64_t) product ^ (uint64_t) (product >> 64);
-}
-
+/* With a secret that clients do not know: none can aim at one chain. */
 static uint32_t chain_of(const struct session_table *table, const struct client *client)
 {
     uint64_t words[4] = {0, 0, 0, 0};

@@ -4,10 +4,10 @@
 
 #include <string.h>
 
+#include "../mix.h"
+
 /* Bits of a logarithm behind the point. With 7 before it and 8 of a weight the products below have 47. */
 #define FRACTION_BITS 32
-
-__extension__ typedef unsigned __int128 wide;
 
 void rendezvous_init(struct rendezvous *rendezvous, const char *secret)
 {
@@ -65,12 +65,6 @@ struct rendezvous_name rendezvous_backend(const struct rendezvous *rendezvous, c
     return name_of(rendezvous, &material);
 }
 
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    const wide product = (wide) a * b;
-    return (uint64_t) product ^ (uint64_t) (product >> 64);
-}
-
 struct rendezvous_draw rendezvous_draw(const struct rendezvous_name *client, const struct rendezvous_name *backend,
                                        uint32_t weight)
 {
@@ -89,7 +83,7 @@ static uint64_t minus_log2(uint64_t hash)
     uint64_t log = 63 - shift;
     mantissa <<= shift; /* 1 to 2, with 63 bits behind the point */
     for (unsigned i = 0; i < FRACTION_BITS; i++) {
-        const uint64_t square = (uint64_t) ((wide) mantissa * mantissa >> 64); /* 1 to 4, with 62 bits */
+        const uint64_t square = (uint64_t) ((wide_uint) mantissa * mantissa >> 64); /* 1 to 4, with 62 bits */
         const bool two = square >> 63 != 0;
         log = log << 1 | two;
         mantissa = two ? square : square << 1;

@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "../mix.h"
+
 #define NO_NUMBER UINT32_MAX
 
 /* The kernel's program writes the counts, and reads the time. */
@@ -49,15 +51,7 @@ void held_close(struct held *held)
     (void) pthread_mutex_destroy(&held->mutex);
 }
 
-__extension__ typedef unsigned __int128 wide;
-
-/* Multiply and fold; with a secret the sender of packets does not know, no chain can be aimed at. */
-static uint64_t mix(uint64_t a, uint64_t b)
-{
-    const wide product = (wide) a * b;
-    return (uint64_t) product ^ (uint64_t) (product >> 64);
-}
-
+/* With a secret that senders of packets do not know: none can aim at one chain. */
 static uint32_t *chain_of(const struct held *held, const struct drop_key *drop)
 {
     uint64_t words[3] = {0, 0, 0};
