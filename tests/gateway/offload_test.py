@@ -69,8 +69,13 @@ def take(f, *clients):
 
 
 def needs_offload(f):
-    if not (f.status()["offload"]["receive"] and f.status()["offload"]["send"]):
-        raise Skipped("this kernel has no UDP_GRO or no UDP_SEGMENT")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+        try:
+            s.setsockopt(socket.IPPROTO_UDP, 103, 0)  # UDP_SEGMENT
+            s.setsockopt(socket.IPPROTO_UDP, 104, 1)  # UDP_GRO
+        except OSError as error:
+            raise Skipped("this kernel has no UDP_GRO or no UDP_SEGMENT") from error
+    assert f.status()["offload"]["receive"] and f.status()["offload"]["send"], f.status()["offload"]
 
 
 def exchange(f, to="127.0.0.1"):
