@@ -129,7 +129,7 @@ def test_redis_that_cannot_be_reached_is_no_error_and_takes_no_time():
                 "redis://user:secret@127.0.0.1:1/3 timeout=500ms interval=100ms prefix=web nodes=3"):
         good, said = verdict(ZONE + f"weir_redis {url};", "weir_limit_req zone=one;")
         assert good, said
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20
 
 
 def test_redis_stands_in_the_http_block_alone():

@@ -36,9 +36,7 @@ def test_a_changed_rate_is_in_force_and_keeps_what_keys_have_used():
         assert statuses(nginx, "/?k=1", 3) == [200, 200, 503]
         nginx.reload(http(ONE.replace("1r/m", "2r/s"), "weir_limit_req zone=one burst=1 nodelay;"))
         assert nginx.get("/?k=1").status == 503, "two requests are still owed"
-        begin = time.monotonic()
-        nginx.until(lambda: nginx.get("/?k=1").status == 200)
-        assert time.monotonic() - begin < 3
+        nginx.until(lambda: nginx.get("/?k=1").status == 200)  # within seconds: with the old rate it would take a minute
 
 
 def test_a_changed_burst_is_in_force():

@@ -50,33 +50,53 @@ def test_the_rate_lets_pass_again_and_refused_requests_are_not_counted():
     with Nginx("weir_limit_req_zone $arg_k zone=two:1m rate=2r/s;", "weir_limit_req zone=two;") as nginx:
         begin = time.monotonic()
         assert nginx.get("/?k=1").status == 200
+        # If refused requests counted, these would be refused for as long as they come.
         nginx.until(lambda: nginx.get("/?k=1").status == 200)
-        assert 0.4 < time.monotonic() - begin < 1.5
+        assert time.monotonic() - begin > 0.4
+
+
+def arriving_together(nginx, path, count):
+    """Sends requests that one worker reads at once: the status of each, and the seconds to it, in order of the answers."""
+    worker, = nginx.worker_pids()
+    os.kill(worker, signal.SIGSTOP)
+    clients = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(count)]
+    try:
+        for client in clients:
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n".encode())
+        begin = time.monotonic()
+        os.kill(worker, signal.SIGCONT)
+        answers = []
+
+        def all_answered():
+            for client in select.select([c for c in clients if c.fileno() != -1], [], [], 0)[0]:
+                answers.append((int(receive(client).split()[1]), time.monotonic() - begin))
+                client.close()
+            return len(answers) == count
+        nginx.until(all_answered)
+        return answers
+    finally:
+        for client in clients:
+            client.close()
 
 
 def test_waiting_requests_are_spaced_by_the_rate():
     with Nginx("weir_limit_req_zone $arg_k zone=ten:1m rate=10r/s;", "weir_limit_req zone=ten burst=5;") as nginx:
-        begin = time.monotonic()
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            def one(_):
-                answer = nginx.get("/?k=1")
-                return answer.status, time.monotonic() - begin
-            answers = sorted(pool.map(one, range(8)), key=lambda answer: answer[1])
+        answers = arriving_together(nginx, "/?k=1", 8)
         assert sorted(status for status, _ in answers) == [200] * 6 + [503] * 2, answers
         passed = [seconds for status, seconds in answers if status == 200]
-        gaps = [after - before for before, after in zip(passed, passed[1:])]
-        assert 0.48 < passed[-1] < 0.75, passed
-        assert all(gap > 0.05 for gap in gaps), gaps
+        # A machine under load may answer later, not earlier; 20 ms are the resolution of nginx's clocks and timers.
+        assert all(seconds > 0.1 * before - 0.02 for before, seconds in enumerate(passed)), passed
+        waits = [float(re.search(r"excess: ([\d.]+)", line)[1]) / 10 for line in lines(nginx, "delaying request")]
+        assert waits == [0.1, 0.2, 0.3, 0.4, 0.5], waits
 
 
 def test_delay_lets_some_requests_pass_at_once():
-    with Nginx("weir_limit_req_zone $arg_k zone=two:1m rate=2r/s;", "weir_limit_req zone=two burst=4 delay=2;") as nginx:
-        begin = time.monotonic()
-        assert statuses(nginx, "/?k=1", 3) == [200] * 3
-        assert time.monotonic() - begin < 0.4
-        answer = nginx.get("/?k=1")
-        assert answer.status == 200 and answer.headers["X-Status"] == "DELAYED"
-        assert 0.2 < answer.seconds < 0.9, answer.seconds
+    with Nginx("weir_limit_req_zone $arg_k zone=slow:1m rate=30r/m;", "weir_limit_req zone=slow burst=4 delay=2;") as nginx:
+        answers = [nginx.get("/?k=1") for _ in range(4)]
+        assert [a.status for a in answers] == [200] * 4
+        assert [a.headers["X-Status"] for a in answers] == ["PASSED"] * 3 + ["DELAYED"]
+        # An excess of 3 is 1 beyond the delay: 2 s, less what the first three requests took.
+        assert answers[3].seconds > 1, answers
 
 
 def test_a_client_that_goes_away_while_it_waits_is_logged_as_gone():
@@ -108,7 +128,7 @@ def test_a_waiting_request_does_not_keep_a_worker_from_others():
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(nginx.get, "/?k=1")
             nginx.until(lambda: lines(nginx, "delaying request"))
-            assert nginx.get("/?k=2").seconds < 0.5
+            assert nginx.get("/?k=2").status == 200 and not waiting.done()
             assert waiting.result().seconds > 1
 
 
@@ -195,7 +215,7 @@ def test_dry_run_refuses_and_delays_nobody():
         answers = [nginx.get("/a.html?k=1") for _ in range(3)]
         assert [a.status for a in answers] == [200] * 3
         assert [a.headers["X-Status"] for a in answers] == ["PASSED", "DELAYED_DRY_RUN", "REJECTED_DRY_RUN"]
-        assert all(a.seconds < 1 for a in answers)
+        assert answers[1].seconds < 30, "with a request a minute it would wait for one"
         assert re.search(r"limiting requests, dry run, excess: \d\.\d{3} by zone", lines(nginx, "limiting")[0])
         assert nginx.get("/real?k=1").status == 503, "dry run counts what passed"
 
@@ -252,7 +272,7 @@ def test_the_longest_delay_of_several_limits_counts():
         with Nginx(zones, limits) as nginx:
             nginx.get("/?a=1&b=1")
             answer = nginx.get("/?a=1&b=1")
-            assert 0.7 < answer.seconds < 1.6, answer
+            assert answer.seconds > 0.7, answer
             assert '"slow"' in lines(nginx, "delaying")[0]
 
 
@@ -288,8 +308,8 @@ def test_four_workers_admit_the_rate_over_ten_seconds():
                workers=4, level="crit") as nginx:
         admitted, span = wrk(nginx, "/?k=1", seconds)
         wanted = 1 + burst + rate * span
-        # A request for each worker, and a hundredth of a second by which the clocks of both may differ.
-        assert abs(admitted - wanted) <= 4 + rate * 0.01, (admitted, wanted)
+        # A request for each worker, and a twentieth of a second by which the clocks of both may differ under load.
+        assert abs(admitted - wanted) <= 4 + rate * 0.05, (admitted, wanted)
 
 
 if __name__ == "__main__":

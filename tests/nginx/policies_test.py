@@ -164,7 +164,7 @@ def test_a_queue_lets_requests_wait_for_their_turn():
         begin = time.monotonic()
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             answers = list(pool.map(lambda _: nginx.get("/?k=1"), range(8)))
-        assert 0.25 < time.monotonic() - begin < 5
+        assert time.monotonic() - begin > 0.25
         found = sorted(answer.status for answer in answers)
         assert found[:4] == [200] * 4 and found[-3:] == [429] * 3, found
         assert lines(nginx, r'\[warn\].* delaying request by policy "queue"')
