@@ -243,7 +243,7 @@ static bool find_backend(struct gateway_options *options, const struct gateway_o
     struct backend_choice *backend = &options->backends[index];
     const char *text = options->backend.texts[index];
     char why[512];
-    int result = settings_read_backend(text, backend, why, sizeof(why)) ? 0 : ADDRESS_MALFORMED;
+    int result = backend_choice_read(text, backend, why, sizeof(why)) ? 0 : ADDRESS_MALFORMED;
     bool is_known = false;
     for (size_t i = 0; result == 0 && before != NULL && i < before->backend.count && !is_known; i++) {
         is_known = strcmp(before->backends[i].text, backend->text) == 0;

@@ -174,33 +174,12 @@ static unsigned default_threads(void)
     return cores < GATEWAY_THREADS_MAX ? (unsigned) cores : GATEWAY_THREADS_MAX;
 }
 
-bool settings_read_backend(const char *text, struct backend_choice *out, char *why, size_t size)
-{
-    /* The words behind the address are read with one in its place that needs no look-up. */
-    char host[ADDRESS_HOST_SIZE];
-    char head[BACKEND_TEXT_SIZE];
-    char words[128];
-    uint16_t port;
-    const size_t length = strcspn(text, ",");
-    (void) snprintf(head, sizeof(head), "%.*s", (int) length, text);
-    (void) snprintf(words, sizeof(words), "127.0.0.1:1%s", text + length);
-    if (length >= sizeof(head) || !address_split(head, host, &port)) {
-        (void) snprintf(why, size, "%s", address_problem(ADDRESS_MALFORMED));
-        return false;
-    }
-    if (backend_choice_parse(words, out, why, size) != 0) {
-        return false;
-    }
-    memcpy(out->text, head, sizeof(head));
-    return true;
-}
-
 static bool check_backends(const struct gateway_options *options, struct setting_problem *problem)
 {
     static struct backend_choice choices[BACKENDS_MAX]; /* of the main thread, and large */
     for (size_t i = 0; i < options->backend.count; i++) {
         char why[160];
-        if (!settings_read_backend(options->backend.texts[i], &choices[i], why, sizeof(why))) {
+        if (!backend_choice_read(options->backend.texts[i], &choices[i], why, sizeof(why))) {
             settings_fail(options, SETTING_BACKEND, i, 2, why, problem);
             return false;
         }

@@ -126,13 +126,6 @@ void settings_origin(const struct gateway_options *options, enum setting setting
 bool settings_apply(const struct settings *line, const struct settings *file, struct gateway_options *out,
                     struct setting_problem *problem);
 
-/*
- * Reads a backend's text, HOST:PORT[,weight=N][,drain], without a look-up: the address is to be set. False: `why` says
- * what is wrong.
- */
-struct backend_choice;
-bool settings_read_backend(const char *text, struct backend_choice *out, char *why, size_t size);
-
 /* Whether a setting is another one in `a` than in `b`. */
 bool settings_differ(const struct gateway_options *a, const struct gateway_options *b, enum setting setting);
 

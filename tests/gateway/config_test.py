@@ -127,6 +127,7 @@ WRONG = (
     ("listen: {a: b}\nbackend: :3\n", ":1:9: listen is an address, or a list of addresses"),
     ("listen: [[':1']]\nbackend: :3\n", ":1:10: listen is an address, or a list of addresses"),
     ("listen: :1\nthreads: [1, 2]\nbackend: :2\n", ":2:10: threads is one value"),
+    ("listen: :1\nbackend: 'ho st:3'\n", ":2:10: backend ho st:3: is no address"),
     ("listen: :1\nbackends: [':3', ':3,weight=2']\n", ":2:18: backend :3,weight=2: :3 is given twice"),
     ("listen: :1\nbackends: [':3,weight=0']\n", ":2:12: backend :3,weight=0: weight: give a number from 1 to 256"),
     ("listen: :1\nbackends:\n  - {address: ':3', wieght: 2}\n", ':3:21: there is no field "wieght" in a backend; did you mean "weight"?'),

@@ -39,24 +39,36 @@ static bool is_plain(const char *text)
     return text[strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:[]%-_")] == '\0';
 }
 
-int backend_choice_parse(const char *text, struct backend_choice *out, char *problem, size_t size)
+bool backend_choice_read(const char *text, struct backend_choice *out, char *problem, size_t size)
 {
     const size_t length = strcspn(text, ",");
+    char host[ADDRESS_HOST_SIZE];
+    uint16_t port;
     memset(out, 0, sizeof(*out));
     out->weight = 1;
-    if (length >= sizeof(out->text)) {
-        (void) snprintf(problem, size, "%s", address_problem(ADDRESS_MALFORMED));
-        return ADDRESS_MALFORMED;
+    if (length < sizeof(out->text)) {
+        memcpy(out->text, text, length);
     }
-    memcpy(out->text, text, length);
     for (const char *at = text + length; *at == ',';) {
         const size_t word = strcspn(at + 1, ",");
         if (!take_word(out, at + 1, word, problem, size)) {
-            return ADDRESS_MALFORMED;
+            return false;
         }
         at += 1 + word;
     }
-    const int result = is_plain(out->text) ? address_find(out->text, SOCK_DGRAM, &out->address) : ADDRESS_MALFORMED;
+    if (length >= sizeof(out->text) || !is_plain(out->text) || !address_split(out->text, host, &port)) {
+        (void) snprintf(problem, size, "%s", address_problem(ADDRESS_MALFORMED));
+        return false;
+    }
+    return true;
+}
+
+int backend_choice_parse(const char *text, struct backend_choice *out, char *problem, size_t size)
+{
+    if (!backend_choice_read(text, out, problem, size)) {
+        return ADDRESS_MALFORMED;
+    }
+    const int result = address_find(out->text, SOCK_DGRAM, &out->address);
     if (result != 0) {
         (void) snprintf(problem, size, "%s", address_problem(result));
     }

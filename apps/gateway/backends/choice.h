@@ -19,6 +19,9 @@ struct backend_choice {
     bool drain;      /* it keeps its sessions until they are idle, and gets no new ones */
 };
 
+/* Takes a text apart, and leaves the address unset. False: `problem` says what is wrong. */
+bool backend_choice_read(const char *text, struct backend_choice *out, char *problem, size_t size);
+
 /*
  * Takes a text apart and looks its host up, which may block. 0, ADDRESS_MALFORMED, or an error of getaddrinfo; then
  * `problem` says what is wrong.

@@ -260,6 +260,7 @@ static void test_texts_of_backends(void **arg)
         *problem = '\0';
         assert_int_equal(backend_choice_parse(wrong[i], &choice, problem, sizeof(problem)), ADDRESS_MALFORMED);
         assert_string_not_equal(problem, "");
+        assert_false(backend_choice_read(wrong[i], &choice, problem, sizeof(problem)));
     }
     char *longest = calloc(1, 2000);
     memset(longest, 'a', 1999);
