@@ -87,7 +87,7 @@ def test_waiting_requests_are_spaced_by_the_rate():
         # A machine under load may answer later, not earlier; 20 ms are the resolution of nginx's clocks and timers.
         assert all(seconds > 0.1 * before - 0.02 for before, seconds in enumerate(passed)), passed
         waits = [float(re.search(r"excess: ([\d.]+)", line)[1]) / 10 for line in lines(nginx, "delaying request")]
-        assert waits == [0.1, 0.2, 0.3, 0.4, 0.5], waits
+        assert len(waits) == 5 and all(abs(wait - 0.1 * n) < 0.05 for n, wait in enumerate(waits, 1)), waits
 
 
 def test_delay_lets_some_requests_pass_at_once():
