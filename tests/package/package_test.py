@@ -174,6 +174,20 @@ def gateway():
             child.wait()
 
 
+def kernel():
+    """the gateway has what drops packets in the kernel"""
+    options = ("--listen", "127.0.0.1:7001", "--backend", "127.0.0.1:7777", "--policies", "/etc/weir/gateway.yaml",
+               "--metrics", "127.0.0.1:9101", "--xdp", "lo,mode=generic")
+    child = start("/usr/bin/weir-gateway", *options, user="root")
+    try:
+        found = until(lambda: ask("http://127.0.0.1:9101/status"), "the gateway does not answer")
+        if json.loads(found[1])["kernel"] is None:
+            raise Failed((ROOT / "tmp/log").read_text())
+    finally:
+        child.kill()
+        child.wait()
+
+
 def nginx():
     """nginx has the modules enabled, and limits requests and connections"""
     (ROOT / "etc/nginx/conf.d/weir.conf").write_text(NGINX)
@@ -218,7 +232,7 @@ def main():
         if left or listed:
             raise Failed(f"{left}, {listed}")
 
-    tap.main([lintian, installs, compiles, commands, gateway, nginx, purges])
+    tap.main([lintian, installs, compiles, commands, gateway, kernel, nginx, purges])
 
 
 if __name__ == "__main__":
