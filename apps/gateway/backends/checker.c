@@ -107,8 +107,10 @@ static void note_news(const struct checker *checker, struct backend *backend, st
     }
 }
 
-/* Sends a packet to a backend, from its socket, which is opened where there is none. */
-/* Sends a probe or a trial. False: none could be sent, for a reason of this host. */
+/*
+ * Sends a probe or a trial from a backend's socket, which is opened where there is none. False: none could be sent, for
+ * a reason of this host.
+ */
 static bool ask(const struct checker *checker, struct backend *backend, struct checked *checked)
 {
     int error = 0;
