@@ -45,26 +45,36 @@ struct decision {
     struct excess excess;
 };
 
-/* The queue of a limit. NGX_DECLINED: the request's key is empty or oversized, and the limit does not count. */
-static ngx_int_t find_queue(ngx_http_request_t *r, const struct limit *limit, const weir *w, struct queue *out)
+/*
+ * The text of a zone's key. That of a single variable is the variable's own: a copy of it takes 200 instructions. The
+ * bytes stay for as long as the request is being decided.
+ */
+static inline ngx_int_t find_key_text(ngx_http_request_t *r, struct zone *zone, ngx_str_t *out)
 {
-    struct zone *zone = limit->shm_zone->data;
-    ngx_str_t key;
-    if (ngx_http_complex_value(r, &zone->key, &key) != NGX_OK) {
+    if (zone->variable == NGX_ERROR) {
+        return ngx_http_complex_value(r, &zone->key, out);
+    }
+    const ngx_http_variable_value_t *value = ngx_http_get_flushed_variable(r, (ngx_uint_t) zone->variable);
+    *out = value != NULL && !value->not_found ? (ngx_str_t){value->len, value->data} : (ngx_str_t){0, NULL};
+    return NGX_OK;
+}
+
+/* The key of a request in a zone. NGX_DECLINED: it is empty or oversized, and the zone does not count. */
+static inline ngx_int_t make_key(ngx_http_request_t *r, struct zone *zone, const weir *w, weir_key *out)
+{
+    ngx_str_t text;
+    if (find_key_text(r, zone, &text) != NGX_OK) {
         return NGX_ERROR;
     }
-    if (key.len > UINT16_MAX) {
+    if (text.len > UINT16_MAX) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &key);
+                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &text);
         return NGX_DECLINED;
     }
-    if (key.len == 0) {
+    if (text.len == 0) {
         return NGX_DECLINED;
     }
-    out->limit = limit;
-    out->zone = zone;
-    out->wait_ns = 0;
-    out->key = weir_make_key(w, zone->policy, key.data, key.len);
+    *out = weir_make_key(w, zone->policy, text.data, text.len);
     return NGX_OK;
 }
 
@@ -80,7 +90,10 @@ static ngx_int_t find_queues(ngx_http_request_t *r, const struct location *locat
         return NGX_ERROR;
     }
     for (ngx_uint_t i = 0; i < most; i++) {
-        const ngx_int_t found = find_queue(r, limits[i], w, &queues->all[queues->count]);
+        struct queue *queue = &queues->all[queues->count];
+        struct zone *zone = limits[i]->shm_zone->data;
+        *queue = (struct queue){.limit = limits[i], .zone = zone};
+        const ngx_int_t found = make_key(r, zone, w, &queue->key);
         if (found == NGX_ERROR) {
             return NGX_ERROR;
         }
@@ -121,10 +134,9 @@ static ngx_msec_t to_msec(uint64_t ns)
 }
 
 /* Milliseconds that a place means: what is beyond the delay waits. */
-static ngx_msec_t place_delay(const struct queue *queue)
+static inline ngx_msec_t place_delay(const struct limit *limit, uint64_t wait_ns)
 {
-    const struct limit *limit = queue->limit;
-    return queue->wait_ns <= limit->undelayed_ns ? 0 : to_msec(queue->wait_ns - limit->delay_ns);
+    return wait_ns <= limit->undelayed_ns ? 0 : to_msec(wait_ns - limit->delay_ns);
 }
 
 static void set_excess(struct decision *decision, const struct queue *queue)
@@ -143,7 +155,7 @@ static struct decision decide_limits(weir_thread *thread, struct queues *queues)
         return decision;
     }
     for (size_t i = queues->count; i-- != 0;) {
-        const ngx_msec_t delay = place_delay(&queues->all[i]);
+        const ngx_msec_t delay = place_delay(queues->all[i].limit, queues->all[i].wait_ns);
         if (delay > decision.delay) {
             decision.delay = delay;
             set_excess(&decision, &queues->all[i]);
@@ -231,20 +243,22 @@ static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *locati
 /* The same by one limit, as most locations have it: with a third of the instructions. */
 static ngx_int_t decide_one(ngx_http_request_t *r, const struct location *location, weir_thread *thread, const weir *w)
 {
-    struct limit *const *limits = location->limits.elts;
-    struct queue queue;
-    const ngx_int_t found = find_queue(r, limits[0], w, &queue);
-    if (found != NGX_OK) {
-        return found == NGX_DECLINED ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    const struct limit *limit = *(struct limit *const *) location->limits.elts;
+    struct zone *zone = limit->shm_zone->data;
+    weir_key key;
+    uint64_t wait_ns;
+    const ngx_int_t made = make_key(r, zone, w, &key);
+    if (made != NGX_OK) {
+        return made == NGX_DECLINED ? NGX_DECLINED : NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    const bool refused = !queue_has_place(thread, &queue, 1);
-    const ngx_msec_t delay = refused ? 0 : place_delay(&queue);
+    const bool refused = !weir_reserve(thread, &key, 1, limit->longest_wait_ns, &wait_ns);
+    const ngx_msec_t delay = refused ? 0 : place_delay(limit, wait_ns);
     if (!refused && delay == 0) {
         request_state_set(r, REQUEST_PASSED);
         return NGX_DECLINED;
     }
-    struct decision decision = {.refused = refused, .delay = delay};
-    set_excess(&decision, &queue);
+    const struct decision decision = {
+        .refused = refused, .delay = delay, .excess = {limit->shm_zone, zone->rate, wait_ns}};
     return act(r, location, &decision);
 }
 
@@ -253,7 +267,7 @@ ngx_int_t request_handler(ngx_http_request_t *r)
     const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     const ngx_uint_t limit_count = location->limits.nelts;
     const ngx_uint_t check_count = location->list.checks.nelts;
-    if (limit_count + check_count == 0 || request_state_get(r) != REQUEST_UNDECIDED) {
+    if (limit_count + check_count == 0 || request_state_is_decided(r)) {
         return NGX_DECLINED;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);

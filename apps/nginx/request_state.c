@@ -2,9 +2,7 @@
 /* See request_state.h. */
 #include "request_state.h"
 
-#include "variables.h"
-
-static const ngx_str_t words[] = {
+const ngx_str_t request_state_words[] = {
     [REQUEST_UNDECIDED] = ngx_null_string,
     [REQUEST_PASSED] = ngx_string("PASSED"),
     [REQUEST_DELAYED] = ngx_string("DELAYED"),
@@ -13,7 +11,7 @@ static const ngx_str_t words[] = {
     [REQUEST_REJECTED_DRY_RUN] = ngx_string("REJECTED_DRY_RUN"),
 };
 
-#define WORD_COUNT (sizeof(words) / sizeof(words[0]))
+#define WORD_COUNT (sizeof(request_state_words) / sizeof(request_state_words[0]))
 
 /* What the checks of a request came to, and their location. */
 struct request_state {
@@ -42,29 +40,15 @@ static struct request_state *find_state(const ngx_http_request_t *r)
     return NULL;
 }
 
-static ngx_http_variable_value_t *status_of(const ngx_http_request_t *r)
-{
-    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    return &r->main->variables[http->status];
-}
-
 enum request_status request_state_get(const ngx_http_request_t *r)
 {
-    const ngx_http_variable_value_t *value = status_of(r);
+    const ngx_http_variable_value_t *value = request_state_value(r);
     for (size_t i = 1; value->valid && i < WORD_COUNT; i++) {
-        if (value->data == words[i].data) {
+        if (value->data == request_state_words[i].data) {
             return (enum request_status) i;
         }
     }
     return REQUEST_UNDECIDED;
-}
-
-void request_state_set(ngx_http_request_t *r, enum request_status status)
-{
-    /* Cacheable: so nginx neither asks for the value anew nor drops it. */
-    ngx_http_variable_value_t *value = status_of(r);
-    (void) variable_set_text(value, &words[status]);
-    value->no_cacheable = 0;
 }
 
 /* The state of a request, made where there is none; NULL: no memory. */
@@ -123,7 +107,7 @@ static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *va
         value->not_found = 1;
         return NGX_OK;
     }
-    return variable_set_text(value, &words[status]);
+    return variable_set_text(value, &request_state_words[status]);
 }
 
 ngx_int_t request_state_add_variable(ngx_conf_t *cf)

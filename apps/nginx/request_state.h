@@ -11,6 +11,7 @@
 #define WEIR_NGINX_REQUEST_STATE_H
 
 #include "http_weir.h"
+#include "variables.h"
 
 enum request_status {
     REQUEST_UNDECIDED = 0,
@@ -23,7 +24,28 @@ enum request_status {
 
 enum request_status request_state_get(const ngx_http_request_t *r);
 
-void request_state_set(ngx_http_request_t *r, enum request_status status);
+/* The value of $weir_limit_req_status, by status. */
+extern const ngx_str_t request_state_words[];
+
+static inline ngx_http_variable_value_t *request_state_value(const ngx_http_request_t *r)
+{
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    return &r->main->variables[http->status];
+}
+
+/* As request_state_get() != REQUEST_UNDECIDED: in line, as each request asks it. */
+static inline bool request_state_is_decided(const ngx_http_request_t *r)
+{
+    return request_state_value(r)->valid && request_state_get(r) != REQUEST_UNDECIDED;
+}
+
+static inline void request_state_set(ngx_http_request_t *r, enum request_status status)
+{
+    const ngx_str_t *word = &request_state_words[status];
+    /* Cacheable: so nginx neither asks for the value anew nor drops it. */
+    *request_state_value(r) =
+        (ngx_http_variable_value_t){.len = word->len & VARIABLE_MOST_LENGTH, .valid = 1, .data = word->data};
+}
 
 /* What the checks of the request came to; NULL: there were none. */
 const struct checked *request_state_checked(const ngx_http_request_t *r);

@@ -18,7 +18,7 @@ ngx_int_t variable_set_text(ngx_variable_value_t *value, const ngx_str_t *text)
     value->valid = 1;
     value->no_cacheable = 1; /* an internal redirect may decide */
     value->not_found = 0;
-    value->len = text->len & 0xfffffff; /* a field of 28 bits */
+    value->len = text->len & VARIABLE_MOST_LENGTH;
     value->data = text->data;
     return NGX_OK;
 }

@@ -16,6 +16,9 @@ struct variable_name {
 
 #define VARIABLE_COUNT 4
 
+/* The longest value of a variable: a field of 28 bits. */
+#define VARIABLE_MOST_LENGTH 0xfffffff
+
 extern const struct variable_name variable_names[VARIABLE_COUNT];
 
 /* Writes a variable; `checked` is NULL where no policy was asked. Returns what nginx wants of a handler. */

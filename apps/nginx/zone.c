@@ -135,6 +135,29 @@ static bool read_parameter(ngx_conf_t *cf, const ngx_str_t *value, struct zone *
     return false;
 }
 
+/* The index of the variable that a text is; NGX_ERROR: the text is another one. "$1" is what an expression matched. */
+static ngx_int_t find_variable(ngx_conf_t *cf, const ngx_str_t *text)
+{
+    ngx_str_t name = {text->len, text->data};
+    if (name.len < 2 || *name.data++ != '$') {
+        return NGX_ERROR;
+    }
+    name.len--;
+    if (name.len > 2 && name.data[0] == '{' && name.data[name.len - 1] == '}') {
+        name = (ngx_str_t){name.len - 2, name.data + 1};
+    }
+    if (name.data[0] >= '0' && name.data[0] <= '9') {
+        return NGX_ERROR;
+    }
+    for (size_t i = 0; i < name.len; i++) {
+        const u_char c = name.data[i];
+        if (c == '-' || !is_plain(c)) {
+            return NGX_ERROR;
+        }
+    }
+    return ngx_http_get_variable_index(cf, &name);
+}
+
 char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
 {
     struct http_weir *http = conf;
@@ -148,6 +171,7 @@ char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
+    zone->variable = find_variable(cf, &zone->key.value);
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
         if (!read_parameter(cf, &values[i], zone)) {
             return NGX_CONF_ERROR;

@@ -46,6 +46,20 @@ def test_a_key_of_more_than_65535_bytes_is_logged_and_not_limited():
         assert statuses(nginx, "/a.html?k=" + "x" * 1000, 2) == [200, 503]
 
 
+def test_a_key_is_a_variable_a_part_of_the_path_or_a_text_with_several():
+    for key in ("$arg_k", "${arg_k}", "$1", "$arg_k$arg_k", "-$arg_k", '"$arg_k-"', "$arg_k:$1"):
+        with Nginx(f"weir_limit_req_zone {key} zone=keys:1m rate=1r/m;",
+                   'weir_limit_req zone=keys; location ~ "^/(.*)$" { }') as nginx:
+            found = [nginx.get(path).status for path in ("/one?k=1", "/two?k=2", "/one?k=1")]
+            assert found == [404, 404, 503], (key, found)
+
+
+def test_a_key_is_what_its_variable_is_when_the_request_is_decided():
+    with Nginx(SLOW, "weir_limit_req zone=slow; "
+               "location /go { set $before $arg_k; rewrite ^ /a.html?k=one? break; }") as nginx:
+        assert [nginx.get(f"/go?k={k}").status for k in (1, 2)] == [200, 503]
+
+
 def test_the_rate_lets_pass_again_and_refused_requests_are_not_counted():
     with Nginx("weir_limit_req_zone $arg_k zone=two:1m rate=2r/s;", "weir_limit_req zone=two;") as nginx:
         begin = time.monotonic()
