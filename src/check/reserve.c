@@ -33,6 +33,13 @@
 #include "thread/rcu.h"
 #include "thread/slot.h"
 
+/* Fleet time, by the time that the handle's owner has set, if any. */
+static inline uint64_t reserve_time(const struct weir_thread *t)
+{
+    const uint64_t time_ns = t->shared->time_ns;
+    return time_ns != 0 ? time_ns + load_relaxed(&t->line->offset_ns) : tick_time(t->limiter);
+}
+
 /* What all limits together read. */
 struct queue_reading {
     uint64_t wait_ns; /* refused: until the request could go at once, by all limits */
@@ -219,7 +226,7 @@ static bool reserve_key(const struct check *c, uint64_t max_wait_ns, uint64_t *w
     uint32_t cells[WEIR_MAX_LIMITS];
     struct claim claim = {.policy = policy, .key = c->key, .cost = c->cost, .cells = cells};
     struct request r = {
-        .t = t, .set = c->set, .claims = &claim, .count = 1, .now_ns = tick_time_of(t), .out = &decision};
+        .t = t, .set = c->set, .claims = &claim, .count = 1, .now_ns = reserve_time(t), .out = &decision};
     /* The key's own grant would be before the request in the queue: taking the slot settles it. */
     const size_t index = slot_take(t, policy, c->key, EPOCH_ASLEEP, r.now_ns);
     if (index != SLOT_NONE) {
@@ -257,7 +264,7 @@ static inline enum queue_answer ask_queue(const struct weir_thread *t, const str
                                           struct cell *cell, uint64_t hash, const struct queue_request *request,
                                           uint64_t *wait_ns)
 {
-    const uint64_t now_ns = tick_time_of(t);
+    const uint64_t now_ns = reserve_time(t);
     uint64_t held = load_acquire(&cell->held); /* [T3] before the state, for the denial rule */
     struct dwcas_value value;
     const bool there = cell_read(cell, hash, &value);

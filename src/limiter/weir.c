@@ -70,7 +70,7 @@ void weir_unbind(weir_thread *t)
 void weir_set_time(weir_thread *t, uint64_t monotonic_ns)
 {
     if (t != NULL) {
-        t->shared->time_ns = monotonic_ns;
+        t->shared->time_ns = t->limiter->host_time ? 0 : monotonic_ns;
     }
 }
 

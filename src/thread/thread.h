@@ -69,7 +69,7 @@ struct thread_shared {
     uint64_t looked_count;      /* slow_count when it last looked at the clock */
     _Atomic uint64_t rcu_count; /* odd: in a read section (rcu.h) */
     uint64_t rcu_depth;         /* sections that are open, one within the other */
-    uint64_t time_ns;           /* of weir_set_time: the owner's monotonic time; 0: none */
+    uint64_t time_ns;           /* of weir_set_time: the owner's monotonic time; 0: none, or the host has a clock */
     _Atomic uint64_t unknown_count, untracked_count, stalled_denied_count;
     struct admission_counts admissions;
     _Atomic uint64_t late_units;                /* added to by settlers */

@@ -139,14 +139,6 @@ uint64_t tick_time(const struct limiter *limiter)
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
-uint64_t tick_time_of(const struct weir_thread *t)
-{
-    const struct limiter *limiter = t->limiter;
-    const uint64_t time_ns = t->shared->time_ns;
-    return time_ns != 0 && !limiter->host_time ? time_ns + load_relaxed(&limiter->shared->line.offset_ns)
-                                               : tick_time(limiter);
-}
-
 void tick_look(struct weir_thread *t)
 {
     struct limiter *limiter = t->limiter;

@@ -49,9 +49,6 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
 /* Fleet time now, for a caller without a weir_thread. */
 uint64_t tick_time(const struct limiter *limiter);
 
-/* As tick_time(), by the time that the handle's owner has set, if any. */
-uint64_t tick_time_of(const struct weir_thread *t);
-
 /* Looks at the clock where that is due. */
 void tick_look(struct weir_thread *t);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The calls that change what a key has used: weir_refund, weir_charge, weir_reserve and weir_reset. Under a clock that
- * the test moves, except for the last two tests.
+ * the test moves, except for the last three tests.
  *
  * Guards: src/check/refund.c, src/check/charge.c, src/check/reserve.c, src/check/reset.c
  */
@@ -334,6 +334,20 @@ static void test_in_real_time_reservations_are_even(void **state)
     assert_true(even);
 }
 
+static void test_a_clock_of_the_host_counts_before_the_time_that_a_thread_has_set(void **state)
+{
+    (void) state;
+    const weir_limit queue = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 2};
+    open_limits(&queue, 1);
+    uint64_t wait_ns;
+    for (uint64_t i = 0; i < 2; i++) {
+        weir_set_time(d.t, (i + 1) * HOUR);
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 100 * i * MILLISECOND);
+    }
+    weir_set_time(d.t, 3 * HOUR);
+    assert_false(weir_reserve(d.t, &d.key, 1, NEVER, NULL));
+}
+
 /* A queue of ten places a second, by times that the test sets. */
 static void test_a_reservation_is_decided_by_the_time_that_its_thread_has_set(void **state)
 {
@@ -380,6 +394,7 @@ int main(void)
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
+        cmocka_unit_test(test_a_clock_of_the_host_counts_before_the_time_that_a_thread_has_set),
         cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
         cmocka_unit_test(test_in_real_time_reservations_are_even),
         cmocka_unit_test(test_a_reservation_is_decided_by_the_time_that_its_thread_has_set),
