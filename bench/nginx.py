@@ -5,6 +5,7 @@ What a request costs nginx with weir_limit_req, with its own limit_req, without 
 for each request.
 
   bench/nginx.py BUILD_DIRECTORY [--seconds N] [--rounds N] [--workers N]
+  bench/nginx.py BUILD_DIRECTORY --instructions
 
 The build is one of release. wrk asks for a picture of 43 bytes on 64 connections that are kept alive. All nginx run, and
 one at a time is asked, each for a second or so, in turn, round after round. A row has the medians over the rounds:
@@ -14,6 +15,11 @@ round, so that what slows all of them down for a while does not count. Latencies
 The Redis is of this machine, on a unix socket. With weir_redis nginx exchanges counts with it five times a second. In
 the other case Lua asks it: one script, one round trip and a connection that is kept, as a limiter in Lua at its best.
 That case is left out where nginx's Lua module is not installed (libnginx-mod-http-lua, lua-resty-core).
+
+--instructions counts instead, by valgrind's callgrind: the instructions in user space of a whole request, and those
+beyond "none". nginx is one process and has as many connections, each of which asks once in turn. A case runs twice, with
+few requests and with many, and the difference counts. Background work is by the time and not by the request, and
+callgrind makes nginx slow: so what the timer of the weir does is left out.
 """
 import argparse
 import contextlib
@@ -21,6 +27,7 @@ import os
 import pathlib
 import re
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
@@ -44,6 +51,9 @@ CASES = {
     "Lua asks Redis, one key": ("lua", ""),
 }
 LUA_MODULES = [pathlib.Path("/usr/lib/nginx/modules") / name for name in ("ndk_http_module.so", "ngx_http_lua_module.so")]
+CONNECTIONS = 64
+# How often each connection asks in the two runs of --instructions.
+FEW, MANY = 20, 220
 # A window of a second, as scripts for Redis count.
 LUA = """
 access_by_lua_block {
@@ -86,12 +96,53 @@ def measure(nginx, seconds):
     """Requests a second, microseconds of the workers for each, and microseconds until 99% of the answers."""
     pids = nginx.worker_pids()
     before = processor_seconds(pids)
-    out = subprocess.run(["wrk", "--latency", "-t", "1", "-c", "64", "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
+    out = subprocess.run(["wrk", "--latency", "-t", "1", "-c", str(CONNECTIONS), "-d", str(seconds), f"http://127.0.0.1:{nginx.port}/"],
                          capture_output=True, text=True, check=True).stdout
     count, span = re.search(r"(\d+) requests in ([\d.]+)s", out).groups()
     late, unit = re.search(r"99%\s+([\d.]+)(us|ms|s)", out).groups()
     return (int(count) / float(span), (processor_seconds(pids) - before) / int(count) * 1e6,
             float(late) * {"us": 1, "ms": 1e3, "s": 1e6}[unit])
+
+
+class CountedNginx(nginx_demo.Nginx):
+    """nginx as one process that callgrind counts."""
+
+    def command(self, *more):
+        return ["valgrind", "--tool=callgrind", f"--callgrind-out-file={self.dir}/counts", "--toggle-collect=poller_look",
+                "--collect-atstart=yes", *super().command(*more)]
+
+    def worker_pids(self, master=None):
+        return {self.child.pid}
+
+    def end(self):
+        """Ends nginx; returns the instructions since its start."""
+        self.child.terminate()
+        self.child.wait()
+        return int(re.search(r"^totals: (\d+)", (self.dir / "counts").read_text(), re.MULTILINE).group(1))
+
+
+def count_run(build, case, times):
+    with CountedNginx(build, configuration(*case, None), main="master_process off;", level="crit") as nginx:
+        clients = [socket.create_connection(("127.0.0.1", nginx.port)) for _ in range(CONNECTIONS)]
+        for _ in range(times):
+            for client in clients:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n")
+            for client in clients:
+                client.recv(65536)
+        return nginx.end()
+
+
+def count_instructions(build):
+    if shutil.which("valgrind") is None:
+        sys.exit("bench/nginx.py --instructions needs valgrind: scripts/setup installs it")
+    print(f"{'':32} {'a request':>11} {'beyond none':>12}")
+    none = None
+    for name, case in CASES.items():
+        if case[0] != "lua" and case[1] != "fleet":
+            few, many = (count_run(build, case, times) for times in (FEW, MANY))
+            each = (many - few) / (MANY - FEW) / CONNECTIONS
+            none = each if none is None else none
+            print(f"{name:32} {each:11.0f} {each - none:12.0f}", flush=True)
 
 
 def main():
@@ -100,9 +151,14 @@ def main():
     parser.add_argument("--seconds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=41)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--instructions", action="store_true",
+                        help="count the instructions of a request by callgrind, and measure no times")
     options = parser.parse_args()
     if nginx_demo.PROGRAM is None or shutil.which("wrk") is None:
         sys.exit("bench/nginx.py needs nginx and wrk: scripts/setup test installs them")
+    if options.instructions:
+        count_instructions(options.build)
+        return
     rounds = []
     with contextlib.ExitStack() as stack:
         demo = nginx_demo.gateway_demo.Demo(options.build)
