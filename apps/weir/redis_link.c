@@ -176,6 +176,25 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
     return reply;
 }
 
+bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error)
+{
+    const bool good = redisAppendCommandArgv(link->context, argc, argv, NULL) == REDIS_OK;
+    if (!good) {
+        fail_link(link, error);
+    }
+    return good;
+}
+
+redisReply *redis_link_receive(struct redis_link *link, weir_error *error)
+{
+    void *reply = NULL;
+    if (redisGetReply(link->context, &reply) != REDIS_OK) {
+        fail_link(link, error);
+        return NULL;
+    }
+    return reply;
+}
+
 bool redis_link_is_wrong_type(const weir_error *error)
 {
     return error->code == -EPROTOTYPE;

@@ -38,6 +38,14 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
 /* As redis_link_call, but an error that Redis answers is an answer. */
 redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
+/*
+ * Many commands at once: each is sent without a wait for its answer, and the answers come in the order of the commands.
+ * An error that Redis answers is an answer. The caller takes all answers, or closes the link. False and NULL: the link
+ * is lost, and `error` has a sentence.
+ */
+bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error);
+redisReply *redis_link_receive(struct redis_link *link, weir_error *error);
+
 /* Whether redis_link_call has failed because the key holds another type. */
 bool redis_link_is_wrong_type(const weir_error *error);
 

@@ -4,12 +4,14 @@
 weir doctor, against real servers: doctor_test.py WEIR_PROGRAM [TEST...]. Prints TAP.
 
 Guards: apps/weir/doctor/doctor.c, apps/weir/doctor/server_checks.c, apps/weir/doctor/pace_checks.c,
-apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c
+apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c,
+apps/weir/doctor/key_checks.c, apps/weir/fleet/busy_keys.c
 """
 import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -36,6 +38,7 @@ def findings(url, *words, code=None):
         assert finding["level"] == "ok" or finding.get("advice"), finding
         found.setdefault(finding["name"], []).append((finding["level"], finding["words"], finding.get("advice")))
     levels = [row[0] for rows in found.values() for row in rows]
+    assert {"ok", "note", "warn", "bad"} >= set(levels)
     assert said["worst"] == ("bad" if "bad" in levels else "warn" if "warn" in levels else "ok"), said
     assert done.returncode in (0, 3) if "bad" not in levels else done.returncode in (1, 3), done
     return found
@@ -158,6 +161,103 @@ def test_nodes_and_overrides_are_looked_at():
         redis.call("SET", "weir:overrides", "text")
         found = findings(redis.url, code=1)
         assert level(found, "nodes") == level(found, "overrides") == "bad", found
+
+
+KEYS = """policies:
+  - name: api
+    limits: [{algorithm: fixed_window, limit: 100, period: 1d}, {algorithm: token_bucket, limit: 1000000, period: 1d}]
+    tiers: [{name: pro, limits: [{algorithm: fixed_window, limit: 1000, period: 1d}]}]
+  - {name: hour, limits: [{algorithm: sliding_window, limit: 50, period: 1d}]}
+  - {name: log, limits: [{algorithm: sliding_log, limit: 20, period: 1d}]}
+  - {name: login, limits: [{algorithm: token_bucket, limit: 10, period: 1d}]}
+  - {name: tried, mode: shadow, limits: [{algorithm: fixed_window, limit: 10, period: 1d}]}
+  - {name: here, scope: process, limits: [{algorithm: fixed_window, limit: 10, period: 1d}]}
+overrides:
+  "login:free": allow
+"""
+
+
+def keys_of(url, *words, code=0):
+    """The findings of keys, by policy; all of what the command says with --json."""
+    said = json.loads(weir("doctor", "--json", "--redis", url, *map(str, words), code=code)[0])
+    return {finding.get("policy"): finding for finding in said["findings"] if finding["name"] == "keys"}
+
+
+def test_keys_at_their_limit_are_named_with_the_command_that_says_why():
+    path = file("keys.yaml", KEYS)
+    with Redis() as redis, Node(redis, path) as node:
+        found = keys_of(redis.url, "--policies", path)
+        assert [(one["level"], one["words"]) for one in found.values()] == [("ok", "none is at its limit now")], found
+        node.charge("api", "quiet", 60)
+        node.charge("api/pro", "partner", 900)  # of its tier it is not at its limit, and records do not say its tier
+        node.charge("hour", "x", 50)
+        node.charge("login", "free", 50)
+        node.charge("here", "x", 50)
+        node.charge("tried", "it's$(odd)", 31)
+        node.charge("log", "busy", 20)
+        for key in ("203.0.113.9", "203.0.113.10"):
+            node.charge("login", key, 10)
+            assert not node.check("login", key).allowed
+        node.sync()
+        found = keys_of(redis.url, "--policies", path)
+        assert sorted(found) == ["hour", "log", "login", "tried"], found
+        assert {one["level"] for one in found.values()} == {"note"}
+        assert (found["login"]["keys"], found["login"]["limit"]) == (2, "login"), found["login"]
+        assert found["login"]["words"].startswith("login: 2 keys are at or over their limit now; the most: 203.0.113."), found["login"]
+        assert found["hour"]["words"] == "hour: 1 key is at or over its limit now; the most: x, which is at limit hour", found["hour"]
+        assert "busy, which is at limit log" in found["log"]["words"], found["log"]
+        tried = found["tried"]
+        assert 3 < tried["times"] < 3.2 and "3.1 times limit tried; the policy is in shadow mode" in tried["words"], tried
+        for one in found.values():  # the advice can be copied, whatever the key is
+            command = shlex.split(one["advice"].partition(" says why")[0])
+            assert command[:2] == ["weir", "explain"] and one["key"] in command, one
+            assert f'{one["policy"]}:' in weir(*command[1:], "--redis", redis.url, code=0 if one["policy"] == "tried" else 1)[0]
+        node.charge("api/pro", "partner", 900)
+        node.sync()
+        found = keys_of(redis.url, "--policies", path)["api/pro"]
+        assert found["keys"] == 1 and found["key"] == "partner" and "1.8 times limit api/pro" in found["words"], found
+        out, _ = weir("doctor", "--policies", path, "--redis", redis.url)  # notes are no failure
+        assert re.search(r"^note keys: tried: 1 key is at or over .*\n     -> weir explain --policies \S+ tried '", out, re.M), out
+
+
+def test_what_a_window_was_asked_for_and_overrides_count():
+    path = file("keys.yaml", KEYS)
+    with Redis() as redis, Node(redis, path) as node:
+        for _ in range(140):
+            node.check("hour", "x")
+        node.charge("hour", "y", 40)
+        node.charge("hour", "z", 10)
+        node.sync()
+        found = keys_of(redis.url, "--policies", path)["hour"]
+        assert found["keys"] == 1 and "x, which asked for 2.8 times limit hour" in found["words"], found
+        redis.call("HSET", "weir:overrides", "hour:x", "1000", "hour:z", "5", "hour:y", "deny")
+        found = keys_of(redis.url, "--policies", path)["hour"]
+        assert (found["keys"], found["key"]) == (1, "z") and "has used 2.0 times" in found["words"], found
+
+
+def test_a_large_database_is_read_in_part_and_it_says_so():
+    path = file("keys.yaml", KEYS)
+    with Redis() as redis, Node(redis, path) as node:
+        for number in range(2600):
+            node.charge("tried", f"k{number}", 10 + number % 7)
+        node.sync()
+        redis.call("CONFIG", "RESETSTAT")
+        found = keys_of(redis.url, "--policies", path)["tried"]
+        calls = {line.split(":")[0].removeprefix("cmdstat_"): int(re.search(r"calls=(\d+)", line)[1])
+                 for line in redis.call("INFO", "commandstats") if line.startswith("cmdstat_")}
+        # 9,000 of the HMGETs are those of the script whose cost is measured.
+        assert calls["hmget"] <= 9000 + 3000 and calls["hgetall"] <= 2 * 2000 + 100 and calls["scan"] <= 10 and "keys" not in calls, calls
+        assert not found["whole"] and 0 < found["keys"] <= 2000 and "now, of those looked at; the most: k" in found["words"], found
+        assert found["times"] == 1.6, found
+
+
+def test_a_user_who_may_not_read_units_is_told_so():
+    with Redis() as redis:
+        redis.call("HSET", "weir:{0}:f1d:tried:k:7", "sum", "1")
+        redis.call("HSET", f"weir:{{0}}:f1d:tried:k:{int(time.time()) // 86400}", "sum", "1")
+        redis.call(*acl("+scan", "-hmget"))
+        words = keys_of(f"redis://weir:password@127.0.0.1:{redis.port}", "--policies", file("keys.yaml", KEYS), code=1)
+        assert "may not run HMGET" in words[None]["words"], words
 
 
 def test_wrong_words_and_a_redis_that_is_gone():

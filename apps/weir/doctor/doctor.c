@@ -18,11 +18,12 @@ static const char help[] = "Usage: weir doctor [OPTION]...\n"
                            "\n"
                            "Says whether a Redis is fit for weir, and what to do where it is not: version,\n"
                            "role, memory, eviction, persistence, latency, clock, cost of scripts, rights of\n"
-                           "the user, nodes, overrides. Nothing is changed.\n"
+                           "the user, nodes, overrides, keys at their limit. Nothing is changed.\n"
                            "\n"
                            "Options:\n"
                            "      --policies=FILE  the policy file of the nodes: overrides must fit it, and\n"
-                           "                       records are counted, where the user may run SCAN\n"
+                           "                       where the user may run SCAN, records are counted and\n"
+                           "                       keys at their limit are named\n"
                            "      --prefix=PREFIX  of every key in Redis (weir)\n"
                            "      --redis=URL      redis://[user:password@]host[:port][/database] or\n"
                            "                       unix:///path; else WEIR_REDIS_URL in the environment\n"
@@ -42,13 +43,14 @@ static const char help[] = "Usage: weir doctor [OPTION]...\n"
                            "  4  the output cannot be written\n"
                            "Where several apply, the largest.\n";
 
-static const char *const level_names[] = {[FINDING_OK] = "ok", [FINDING_WARN] = "warn", [FINDING_BAD] = "bad"};
+static const char *const level_names[] = {
+    [FINDING_OK] = "ok", [FINDING_NOTE] = "note", [FINDING_WARN] = "warn", [FINDING_BAD] = "bad"};
 
-void doctor_tell(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
-                 const char *advice)
+void doctor_tell_open(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
+                      const char *advice)
 {
     static const enum style styles[] = {
-        [FINDING_OK] = STYLE_GOOD, [FINDING_WARN] = STYLE_NAME, [FINDING_BAD] = STYLE_BAD};
+        [FINDING_OK] = STYLE_GOOD, [FINDING_NOTE] = STYLE_NAME, [FINDING_WARN] = STYLE_NAME, [FINDING_BAD] = STYLE_BAD};
     char padded[8];
     (void) snprintf(padded, sizeof(padded), "%-5s", level_names[level]);
     output_styled(d->out, styles[level], padded);
@@ -65,8 +67,22 @@ void doctor_tell(struct doctor *d, enum finding_level level, const char *name, c
     if (advice != NULL) {
         output_string(d->out, "advice", advice);
     }
+    d->worst = level > d->worst && level != FINDING_NOTE ? level : d->worst;
+}
+
+void doctor_tell(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
+                 const char *advice)
+{
+    doctor_tell_open(d, level, name, words, advice);
     output_close(d->out, '}');
-    d->worst = level > d->worst ? level : d->worst;
+}
+
+void doctor_unanswered(struct doctor *d, const char *command, const weir_error *error)
+{
+    struct sentence words = {.length = 0};
+    d->unanswered = true;
+    sentence_add(&words, "%s, at %s", error->message, command);
+    doctor_tell(d, FINDING_BAD, "connection", &words, "see whether the server runs, and what its log says");
 }
 
 redisReply *doctor_ask(struct doctor *d, int argc, const char **argv)
@@ -74,10 +90,7 @@ redisReply *doctor_ask(struct doctor *d, int argc, const char **argv)
     weir_error error;
     redisReply *reply = d->unanswered ? NULL : redis_link_try(d->link, argc, argv, &error);
     if (reply == NULL && !d->unanswered) {
-        struct sentence words = {.length = 0};
-        d->unanswered = true;
-        sentence_add(&words, "%s, at %s", error.message, argv[0]);
-        doctor_tell(d, FINDING_BAD, "connection", &words, "see whether the server runs, and what its log says");
+        doctor_unanswered(d, argv[0], &error);
     }
     return reply;
 }

@@ -11,14 +11,15 @@
 #include "../quantity.h"
 #include "../redis_link.h"
 
-enum finding_level { FINDING_OK, FINDING_WARN, FINDING_BAD };
+/* A note is what people may want to act on, though nothing is wrong with Redis. */
+enum finding_level { FINDING_OK, FINDING_NOTE, FINDING_WARN, FINDING_BAD };
 
 struct doctor {
     struct output *out;
     struct redis_link *link;
     const char *prefix;
     const char *policies;     /* the policy file; NULL: none */
-    enum finding_level worst; /* so far */
+    enum finding_level worst; /* so far; notes aside */
     bool unanswered;          /* Redis has stopped to answer */
     char *info;               /* the answer to INFO; NULL: refused */
     struct fleet_nodes nodes;
@@ -27,6 +28,13 @@ struct doctor {
 /* Tells a finding. `advice` NULL: nothing is to be done. */
 void doctor_tell(struct doctor *doctor, enum finding_level level, const char *name, const struct sentence *words,
                  const char *advice);
+
+/* As doctor_tell, and the caller adds further fields to the JSON, and closes it with output_close(out, '}'). */
+void doctor_tell_open(struct doctor *doctor, enum finding_level level, const char *name, const struct sentence *words,
+                      const char *advice);
+
+/* Tells that Redis has given no answer to a command, and that nothing more is asked. */
+void doctor_unanswered(struct doctor *doctor, const char *command, const weir_error *error);
 
 /*
  * Sends a command and returns its answer, an error among them. NULL: no answer, which is a finding. The caller frees
@@ -44,8 +52,13 @@ void server_checks(struct doctor *doctor);
 void pace_checks(struct doctor *doctor);
 /* The commands that the user may run. */
 void rights_checks(struct doctor *doctor);
-/* Nodes, overrides, and with a policy file the records. */
+/* Nodes, overrides, and with a policy file the records, and the keys that are at their limit. */
 void fleet_checks(struct doctor *doctor);
 void record_checks(struct doctor *doctor);
+
+struct busy_keys;
+
+/* Tells which keys are at their limit. `whole`: the walk over the names has come to its end. */
+void key_checks(struct doctor *doctor, struct busy_keys *keys, bool whole);
 
 #endif

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The records in Redis against the policy file: how many there are of each policy, those of no policy of the file, and
- * what they take by the formula of docs/operations.md. The names are a sample: SCAN is asked for so many pages.
+ * what they take by the formula of docs/operations.md. The names are a sample: SCAN is asked for so many pages, and for
+ * so long. On the way the keys with units in use are noted.
  */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "../fleet/busy_keys.h"
 #include "../listed_policies.h"
 #include "../policy_probe.h"
 #include "base/plain.h"
@@ -15,6 +18,7 @@
 
 #define PAGES_MOST 200
 #define PAGE       "1000"
+#define WALK_MS    10000
 
 /* Bytes of a record by docs/operations.md: of one node, and for each further one. */
 #define BUCKET_BYTES 218.0
@@ -27,7 +31,15 @@ struct sample {
     double bytes;
     char stranger[WEIR_MAX_NAME + 1]; /* a policy that the file does not have */
     size_t nodes;
+    struct busy_keys busy;
 };
+
+static int64_t clock_ms(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t) now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 /* Takes "PREFIX:{tag}:label:policy:key". */
 static void take_name(struct sample *sample, const char *prefix, const char *name)
@@ -52,13 +64,24 @@ static void take_name(struct sample *sample, const char *prefix, const char *nam
     }
 }
 
+/* Notes the keys of a page that have units in use. False: no answer, which is a finding. */
+static bool note_keys(struct doctor *d, struct sample *sample, const redisReply *names)
+{
+    weir_error error;
+    const bool good = busy_keys_take(&sample->busy, d->link, names, &error);
+    if (!good) {
+        doctor_unanswered(d, "HMGET", &error);
+    }
+    return good;
+}
+
 /* One page of SCAN. False: the last one, or refused. */
 static bool take_page(struct doctor *d, char cursor[24], struct sample *sample, bool *refused)
 {
     const char *call[] = {"SCAN", cursor, "COUNT", PAGE};
     redisReply *reply = doctor_ask(d, 4, call);
-    const bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
-                      reply->element[0]->str != NULL && reply->element[1]->type == REDIS_REPLY_ARRAY;
+    bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+                reply->element[0]->str != NULL && reply->element[1]->type == REDIS_REPLY_ARRAY;
     *refused = !good;
     if (good) {
         (void) snprintf(cursor, 24, "%s", reply->element[0]->str);
@@ -66,6 +89,7 @@ static bool take_page(struct doctor *d, char cursor[24], struct sample *sample, 
             const char *name = reply->element[1]->element[i]->str;
             take_name(sample, d->prefix, name != NULL ? name : "");
         }
+        good = note_keys(d, sample, reply->element[1]);
     }
     freeReplyObject(reply);
     return good && strcmp(cursor, "0") != 0;
@@ -89,18 +113,28 @@ static void tell_sample(struct doctor *d, const struct sample *sample, bool whol
     }
 }
 
+/* Reads the policy file. False: it cannot be used any more, as doctor.c has read it before. */
+static bool read_file(const struct doctor *d, struct listed_policies *policies, struct sample *sample)
+{
+    weir *w = NULL;
+    weir_error error;
+    const bool loaded = policy_probe_open(d->prefix, &w, &error) == 0 &&
+                        policy_probe_load(w, d->policies, &error) == 0 && listed_policies_take(policies, w) &&
+                        busy_keys_open(&sample->busy, d->prefix, d->policies, d->nodes.fleet_us, &error);
+    weir_close(w);
+    return loaded;
+}
+
 void record_checks(struct doctor *d)
 {
     struct listed_policies policies = {.all = NULL};
     struct sample sample = {.policies = &policies, .nodes = d->nodes.count};
-    weir *w = NULL;
-    weir_error error;
     char cursor[24] = "0";
     bool refused = false;
     bool more = true;
-    const bool loaded = policy_probe_open(d->prefix, &w, &error) == 0 &&
-                        policy_probe_load(w, d->policies, &error) == 0 && listed_policies_take(&policies, w);
-    for (int page = 0; loaded && page < PAGES_MOST && more; page++) {
+    const bool loaded = read_file(d, &policies, &sample);
+    const int64_t end_ms = clock_ms() + WALK_MS;
+    for (int page = 0; loaded && page < PAGES_MOST && more && clock_ms() < end_ms; page++) {
         more = take_page(d, cursor, &sample, &refused);
     }
     if (refused && !d->unanswered) {
@@ -109,7 +143,8 @@ void record_checks(struct doctor *d)
         doctor_tell(d, FINDING_OK, "records", &words, NULL);
     } else if (loaded && !d->unanswered) {
         tell_sample(d, &sample, !more);
+        key_checks(d, &sample.busy, !more);
     }
+    busy_keys_close(&sample.busy);
     listed_policies_free(&policies);
-    weir_close(w);
 }

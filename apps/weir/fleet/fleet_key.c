@@ -161,7 +161,9 @@ static enum fleet_key_opened read_key(struct fleet_key *out, const struct fleet_
     memcpy(typed, out->policy->name, length);
     typed[length] = ':';
     memcpy(typed + length + 1, key, strlen(key) + 1);
-    if (weir_set_key_form(out->weir, out->policy->base, form, error) != 0 ||
+    /* Another form makes another set of policies, and the policy is found in it anew. */
+    if ((policy_names_form(&out->weir->names, out->policy->base) != form &&
+         weir_set_key_form(out->weir, out->policy->base, form, error) != 0) ||
         entry_name_read(&out->weir->names, typed, &out->name, error) != 0) {
         return FLEET_KEY_USAGE;
     }
@@ -184,11 +186,28 @@ static void name_key(struct fleet_key *out, const char *typed)
     entry_name_write(&out->name, out->full_name);
 }
 
-enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error)
+enum fleet_key_opened fleet_key_open_file(struct fleet_key *out, const struct fleet_key_options *options,
+                                          weir_error *error)
 {
     memset(out, 0, sizeof(*out));
-    enum fleet_key_opened opened = open_weir(out, options, error);
-    opened = opened == FLEET_KEY_OPENED ? find_policy(out, options->policy, error) : opened;
+    return open_weir(out, options, error);
+}
+
+/* Frees what is known of the key before. */
+static void forget_override(struct fleet_key *key)
+{
+    free(key->override_name);
+    free(key->override_value);
+    key->override_name = key->override_value = NULL;
+    key->source = OVERRIDE_NOWHERE;
+}
+
+enum fleet_key_opened fleet_key_choose(struct fleet_key *out, const struct fleet_key_options *options,
+                                       weir_error *error)
+{
+    forget_override(out);
+    memset(&out->in_force, 0, sizeof(out->in_force));
+    enum fleet_key_opened opened = find_policy(out, options->policy, error);
     opened = opened == FLEET_KEY_OPENED ? read_key(out, options, error) : opened;
     opened =
         opened == FLEET_KEY_OPENED ? find_policy(out, options->policy, error) : opened; /* in the set as it is now */
@@ -200,13 +219,17 @@ enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_k
     return FLEET_KEY_OPENED;
 }
 
+enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error)
+{
+    const enum fleet_key_opened opened = fleet_key_open_file(out, options, error);
+    return opened == FLEET_KEY_OPENED ? fleet_key_choose(out, options, error) : opened;
+}
+
 void fleet_key_close(struct fleet_key *key)
 {
     weir_close(key->weir);
-    free(key->override_name);
-    free(key->override_value);
     key->weir = NULL;
-    key->override_name = key->override_value = NULL;
+    forget_override(key);
 }
 
 /* Whether the first `bits` bits agree. */

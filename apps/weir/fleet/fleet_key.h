@@ -52,6 +52,13 @@ struct fleet_key {
 enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error);
 void fleet_key_close(struct fleet_key *key);
 
+/* The two halves of fleet_key_open: the file is read once, and then one key after another. Of *options the second one
+ * reads the policy, the key and the form. */
+enum fleet_key_opened fleet_key_open_file(struct fleet_key *out, const struct fleet_key_options *options,
+                                          weir_error *error);
+enum fleet_key_opened fleet_key_choose(struct fleet_key *out, const struct fleet_key_options *options,
+                                       weir_error *error);
+
 /* Finds the override in force at that fleet time, among those of Redis and those of the file. 0 or -ENOMEM. */
 int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries, uint64_t now_ns);
 

@@ -192,12 +192,13 @@ static double window_units(const redisReply *reply)
 /* Asks for "sum" and "unit" of every record that this reading has seen; a set, which is a log, answers an error. */
 static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir_error *error, long long *units_ps)
 {
-    redisReply *reply;
     for (size_t i = 0; i < sample->record_count; i++) {
         if (sample->records[i].round == sample->round) {
             const bool is_log = sample->records[i].limit[0] == 'l';
             const char *ask[] = {is_log ? "ZCARD" : "HMGET", sample->records[i].name, "sum", "unit"};
-            (void) redisAppendCommandArgv(link->context, is_log ? 2 : 4, ask, NULL);
+            if (!redis_link_send(link, is_log ? 2 : 4, ask, error)) {
+                return false;
+            }
         }
     }
     for (size_t i = 0; i < sample->record_count; i++) {
@@ -205,8 +206,8 @@ static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir
         if (record->round != sample->round) {
             continue;
         }
-        if (redisGetReply(link->context, (void **) &reply) != REDIS_OK) {
-            (void) error_set(error, -EIO, "Redis at %s: %s", link->server, link->context->errstr);
+        redisReply *reply = redis_link_receive(link, error);
+        if (reply == NULL) {
             return false;
         }
         record->units = reply->type == REDIS_REPLY_INTEGER ? (double) reply->integer : window_units(reply);
@@ -222,21 +223,22 @@ static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir
 static bool read_levels(struct fleet_sample *sample, struct redis_link *link, weir_error *error,
                         const long long *units_ps, int64_t now_us)
 {
-    redisReply *reply;
     char field[40];
     for (size_t i = 0; i < sample->record_count; i++) {
         if (units_ps[i] > 0) {
             (void) snprintf(field, sizeof(field), "tat:%lld", units_ps[i]);
             const char *ask[] = {"HGET", sample->records[i].name, field};
-            (void) redisAppendCommandArgv(link->context, 3, ask, NULL);
+            if (!redis_link_send(link, 3, ask, error)) {
+                return false;
+            }
         }
     }
     for (size_t i = 0; i < sample->record_count; i++) {
         if (units_ps[i] <= 0) {
             continue;
         }
-        if (redisGetReply(link->context, (void **) &reply) != REDIS_OK) {
-            (void) error_set(error, -EIO, "Redis at %s: %s", link->server, link->context->errstr);
+        redisReply *reply = redis_link_receive(link, error);
+        if (reply == NULL) {
             return false;
         }
         const int64_t left_us = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) - now_us : 0;
