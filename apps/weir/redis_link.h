@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection to Redis that waits for each answer, for at most some seconds. Adapter to hiredis. The connection takes
- * no part in the fleet: no node sees it.
+ * Connections to Redis that wait for each answer, for at most some seconds. The URL, the sockets and TLS are the
+ * library's. The connections take no part in the fleet: no node sees them.
+ *
+ * A link is to the servers of one Redis: to a primary, which Sentinels may have named, or to the shards of a Cluster.
+ * One server is the present one: it gets the next command. A Cluster's MOVED and ASK make another server the present
+ * one, and servers stay connected.
  */
 #ifndef WEIR_REDIS_LINK_H
 #define WEIR_REDIS_LINK_H
@@ -9,29 +13,36 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <hiredis/hiredis.h>
+#include "redis_connection.h"
 
-#include "transport/redis/url.h"
+/* The most servers of a link. */
+#define REDIS_LINK_SERVERS 80
 
 struct redis_link {
     struct redis_url url;
-    redisContext *context;
-    char server[URL_FIELD_SIZE + 16]; /* for error sentences: the host and port, or the path */
+    struct tls_context *tls; /* NULL: the URL has no TLS */
+    struct redis_connection *servers[REDIS_LINK_SERVERS];
+    size_t server_count;
+    struct redis_connection *present;                    /* NULL: there is none */
+    bool redirected;                                     /* a Cluster's server has named another one */
+    struct redis_connection *shards[REDIS_LINK_SERVERS]; /* of redis_link_find_shards */
+    size_t shard_count;
 };
 
 enum redis_link_result {
     REDIS_LINK_GOOD,
-    REDIS_LINK_URL,   /* the URL is malformed, or of a form that this connection does not have */
+    REDIS_LINK_URL,   /* the URL is malformed, or needs what this build does not have */
     REDIS_LINK_FAILED /* no server answers as it should */
 };
 
-/* Reads the URL, as the library does, and connects. `error` has a sentence that never holds a password. */
+/* Reads the URL, as the library does, and connects. `error` has a sentence that never holds a password. The caller
+ * closes in every case. */
 enum redis_link_result redis_link_open(struct redis_link *out, const char *url, weir_error *error);
 
 /*
- * Sends a command, and returns the answer, which the caller gives to freeReplyObject. It follows a Cluster's MOVED, and
- * goes on to the next host of the URL where a replica refuses to write. NULL: there is no answer, or it is an error,
- * and `error` has a sentence.
+ * Sends a command, and returns the answer, which the caller gives to freeReplyObject. It follows a Cluster's MOVED and
+ * ASK, and goes on to the next host of the URL where a replica refuses to write. NULL: there is no answer, or it is an
+ * error, and `error` has a sentence.
  */
 redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
@@ -39,12 +50,24 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
 redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
 /*
- * Many commands at once: each is sent without a wait for its answer, and the answers come in the order of the commands.
- * An error that Redis answers is an answer. The caller takes all answers, or closes the link. False and NULL: the link
- * is lost, and `error` has a sentence.
+ * Many commands at once, to the present server: each is sent without a wait for its answer, and the answers come in the
+ * order of the commands. An error that Redis answers is an answer. The caller takes all answers, or closes the link.
+ * False and NULL: the link is lost, and `error` has a sentence.
  */
 bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error);
 redisReply *redis_link_receive(struct redis_link *link, weir_error *error);
+
+/*
+ * Finds the primaries of a Cluster that serve slots, the present server first if it is one of them; without a Cluster
+ * there is one shard. False: there is no answer, or none of use, and `error` has a sentence.
+ */
+bool redis_link_find_shards(struct redis_link *link, weir_error *error);
+
+/* Makes a shard, by its index, the present server. False: it cannot be reached, and `error` has a sentence. */
+bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error);
+
+/* The present server in sentences: its host and port, or its path. */
+const char *redis_link_server(const struct redis_link *link);
 
 /* Whether redis_link_call has failed because the key holds another type. */
 bool redis_link_is_wrong_type(const weir_error *error);

@@ -369,7 +369,7 @@ def test_a_redis_that_does_not_answer_is_an_error_of_its_own():
     with Redis() as redis:
         pass
     assert explain(redis, "fixed", "x", code=3) == ("", f"Redis at {redis.path}: No such file or directory\n")
-    for answer, says in ((b"-ERR no\r\n", "ERR no"), (b"junk\r\n", "Protocol error"), (b"+OK\r\n", "unknown form"),
+    for answer, says in ((b"-ERR no\r\n", "ERR no"), (b"junk\r\n", "an answer that is not Redis's protocol"), (b"+OK\r\n", "unknown form"),
                          (b"-NOAUTH Authentication required.\r\n", "NOAUTH")):
         with Fake(answer) as fake:
             out, fault = weir("explain", "--policies", policies(), "fixed", "x", "--redis", f"redis://127.0.0.1:{fake.port}", code=3)

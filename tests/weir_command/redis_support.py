@@ -29,13 +29,15 @@ def free_port():
 class Redis:
     """A server on a unix socket, and on a port of loopback."""
 
-    def __init__(self, *options):
+    def __init__(self, *options, config=None):
         need(shutil.which(SERVER) is not None, "there is no redis-server")
         self.place = tempfile.TemporaryDirectory(prefix="weir-command-redis-")
         self.path = pathlib.Path(self.place.name) / "socket"
         self.port = free_port()
-        self.child = subprocess.Popen([SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.path),
-                                       "--save", "", "--dir", self.place.name, *options], stdout=subprocess.DEVNULL)
+        words = [str(config)] if config else []
+        more = ["--sentinel"] if config else ["--save", ""]
+        self.child = subprocess.Popen([SERVER, *words, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.path),
+                                       "--dir", self.place.name, *more, *options], stdout=subprocess.DEVNULL)
         self.url = f"unix://{self.path}"
         end = time.monotonic() + 60
         while not self.is_up():
@@ -68,6 +70,21 @@ class Redis:
         self.child.kill()
         self.child.wait()
         self.place.cleanup()
+
+
+class Sentinel(Redis):
+    """A Sentinel that knows a primary by the name "main"."""
+
+    def __init__(self, primary, *options):
+        config = tempfile.NamedTemporaryFile("w", prefix="weir-command-sentinel-", suffix=".conf", delete=False)  # it writes there
+        with config:
+            config.write(f"sentinel monitor main 127.0.0.1 {primary.port} 1\n")
+        self.config = pathlib.Path(config.name)
+        super().__init__(*options, config=self.config)
+
+    def __exit__(self, *_):
+        super().__exit__()
+        self.config.unlink()
 
 
 class Fake:

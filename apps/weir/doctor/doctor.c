@@ -25,8 +25,10 @@ static const char help[] = "Usage: weir doctor [OPTION]...\n"
                            "                       where the user may run SCAN, records are counted and\n"
                            "                       keys at their limit are named\n"
                            "      --prefix=PREFIX  of every key in Redis (weir)\n"
-                           "      --redis=URL      redis://[user:password@]host[:port][/database] or\n"
-                           "                       unix:///path; else WEIR_REDIS_URL in the environment\n"
+                           "      --redis=URL      redis://[user:password@]host[:port][/database],\n"
+                           "                       unix:///path, redis+sentinel:// or redis+cluster://,\n"
+                           "                       or rediss:// with TLS, as nodes have it; else\n"
+                           "                       WEIR_REDIS_URL in the environment\n"
                            "      --json           one line of JSON\n"
                            "      --color=WHEN     auto (default), always or never\n"
                            "  -h, --help           this text\n"
@@ -125,7 +127,7 @@ static int fail_usage(const struct arguments *arguments, const char *what)
 static int look(struct doctor *d)
 {
     output_open(d->out, NULL, '{');
-    output_string(d->out, "server", d->link->server);
+    output_string(d->out, "server", redis_link_server(d->link));
     output_open(d->out, "findings", '[');
     server_checks(d);
     rights_checks(d);

@@ -47,7 +47,7 @@ static void check_role(struct doctor *d)
     (void) doctor_info(d, "redis_mode", mode, sizeof(mode));
     if (strcmp(mode, "sentinel") == 0) {
         sentence_add(&words, "a Sentinel, which holds no data");
-        doctor_tell(d, FINDING_BAD, "role", &words, "give nodes redis+sentinel://, and this command the primary");
+        doctor_tell(d, FINDING_BAD, "role", &words, "give redis+sentinel:// to nodes, and to this command");
     } else if (strcmp(role, "slave") == 0) {
         sentence_add(&words, "a replica, which takes no reports");
         doctor_tell(d, FINDING_BAD, "role", &words, "give the primary; nodes pass replicas over");

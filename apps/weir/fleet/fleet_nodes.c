@@ -32,7 +32,7 @@ static bool read_clock(struct redis_link *link, uint64_t *out, weir_error *error
     if (good) {
         *out = strtoull(reply->element[0]->str, NULL, 10) * 1000000 + strtoull(reply->element[1]->str, NULL, 10);
     } else if (reply != NULL) {
-        (void) error_set(error, -EPROTO, "Redis at %s gave a time of an unknown form", link->server);
+        (void) error_set(error, -EPROTO, "Redis at %s gave a time of an unknown form", redis_link_server(link));
     }
     freeReplyObject(reply);
     return good;

@@ -44,7 +44,7 @@ static bool read_time(struct redis_link *link, int64_t *now_us, weir_error *erro
     if (good) {
         *now_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
     } else if (reply != NULL) {
-        (void) error_set(error, -EPROTO, "Redis at %s: TIME has no answer", link->server);
+        (void) error_set(error, -EPROTO, "Redis at %s: TIME has no answer", redis_link_server(link));
     }
     freeReplyObject(reply);
     return good;

@@ -52,8 +52,10 @@ static const char help[] = "Usage: weir top [OPTION]... --status ADDR...\n"
                            "\n"
                            "Options:\n"
                            "      --status          the arguments are addresses of nodes\n"
-                           "      --redis=URL       redis://[user:password@]host[:port][/database] or\n"
-                           "                        unix:///path; else WEIR_REDIS_URL in the environment\n"
+                           "      --redis=URL       redis://[user:password@]host[:port][/database],\n"
+                           "                        unix:///path, redis+sentinel:// or redis+cluster://,\n"
+                           "                        or rediss:// with TLS, as nodes have it; else\n"
+                           "                        WEIR_REDIS_URL in the environment\n"
                            "      --prefix=PREFIX   of every key in Redis (weir)\n"
                            "      --sample=N        names read from Redis each time, 100 to 100,000 (1,000)\n"
                            "  -i, --interval=S      seconds between readings, 0.1 to 3600 (1)\n"
@@ -184,7 +186,7 @@ static void make_view(struct session *s)
     if (s->helps) {
         top_view_help(&s->view);
     } else if (s->of_redis) {
-        top_view_fleet(&s->view, &s->sample, s->link.server);
+        top_view_fleet(&s->view, &s->sample, redis_link_server(&s->link));
     } else {
         top_view_nodes(&s->view, &s->nodes, s->sort);
     }

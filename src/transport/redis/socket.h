@@ -74,8 +74,9 @@ int socket_flush(struct socket *sock);
 
 /*
  * Reads the next reply. 1: *reply is set, and the caller gives it to socket_free_reply before the next call. 0: the
- * reply is not complete yet.
- * Negative: why the connection is lost; -EPROTO: the bytes are not the protocol.
+ * reply is not complete yet. A caller that gives no reply of the socket to socket_free_reply may keep replies, and
+ * gives them to freeReplyObject: the socket then keeps no memory for them. Negative: why the connection is lost;
+ * -EPROTO: the bytes are not the protocol.
  */
 int socket_reply(struct socket *sock, redisReply **reply);
 
