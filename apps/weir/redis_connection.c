@@ -71,8 +71,15 @@ static void fail(struct redis_connection *c, int result, weir_error *error)
                       : result == -EPROTO     ? "an answer that is not Redis's protocol"
                       : result == -ECONNRESET ? "the server has closed the connection"
                                               : strerror(-result);
+    (void) snprintf(c->lost, sizeof(c->lost), "%s", why);
     (void) error_set(error, -EIO, "%s: %s", c->name, why);
     socket_close(c->socket);
+}
+
+/* Sets why the connection was lost before. Returns false. */
+static bool fail_again(const struct redis_connection *c, weir_error *error)
+{
+    return error_set(error, -EIO, "%s: %s", c->name, c->lost) == 0;
 }
 
 /* Waits until the socket can go on. False: the time is over, which is why the connection is lost. */
@@ -118,8 +125,10 @@ bool redis_connection_send(struct redis_connection *c, int argc, const char **ar
     for (int i = 0; i < argc; i++) {
         lengths[i] = strlen(argv[i]);
     }
-    const int result =
-        c->socket->fd < 0 ? -ENOTCONN : socket_command(c->socket, &(struct command){argc, argv, lengths});
+    if (c->socket->fd < 0) {
+        return fail_again(c, error);
+    }
+    const int result = socket_command(c->socket, &(struct command){argc, argv, lengths});
     if (result != 0) {
         fail(c, result, error);
     }
@@ -145,7 +154,7 @@ redisReply *redis_connection_receive(struct redis_connection *c, weir_error *err
             return NULL;
         }
     }
-    fail(c, -ENOTCONN, error);
+    (void) fail_again(c, error);
     return NULL;
 }
 

@@ -20,6 +20,7 @@ struct redis_connection {
     char port[8];
     bool sentinel;
     char name[URL_FIELD_SIZE + 32]; /* in sentences: "Redis at host:port" */
+    char lost[160];                 /* why it was lost */
 };
 
 /* NULL: out of memory. `host` "" is the URL's path. */

@@ -209,6 +209,11 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
     return reply;
 }
 
+redisReply *redis_link_ask(struct redis_link *link, int argc, const char **argv, weir_error *error)
+{
+    return redis_connection_ask(link->present, argc, argv, error);
+}
+
 bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error)
 {
     return redis_connection_send(link->present, argc, argv, error);
@@ -289,6 +294,11 @@ bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error)
 const char *redis_link_server(const struct redis_link *link)
 {
     return link->present->name + strlen("Redis at ");
+}
+
+const char *redis_link_shard(const struct redis_link *link, size_t shard)
+{
+    return link->shards[shard]->name + strlen("Redis at ");
 }
 
 bool redis_link_is_wrong_type(const weir_error *error)

@@ -49,6 +49,9 @@ redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv
 /* As redis_link_call, but an error that Redis answers is an answer. */
 redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
+/* As redis_link_try, and the answer is that of the present server: MOVED and READONLY are not followed. */
+redisReply *redis_link_ask(struct redis_link *link, int argc, const char **argv, weir_error *error);
+
 /*
  * Many commands at once, to the present server: each is sent without a wait for its answer, and the answers come in the
  * order of the commands. An error that Redis answers is an answer. The caller takes all answers, or closes the link.
@@ -68,6 +71,7 @@ bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error)
 
 /* The present server in sentences: its host and port, or its path. */
 const char *redis_link_server(const struct redis_link *link);
+const char *redis_link_shard(const struct redis_link *link, size_t shard);
 
 /* Whether redis_link_call has failed because the key holds another type. */
 bool redis_link_is_wrong_type(const weir_error *error);

@@ -87,6 +87,49 @@ class Sentinel(Redis):
         self.config.unlink()
 
 
+class Cluster:
+    """Three primaries that share the slots: the first third, the second one, the rest. Lost ones take no others with them."""
+
+    SLOTS = 16384
+
+    def __init__(self, *options):
+        self.all = contextlib.ExitStack()
+        self.servers = []
+        try:
+            for _ in range(3):
+                self.servers.append(self.all.enter_context(Redis("--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                                                                 "--cluster-require-full-coverage", "no", *options)))
+            for number, server in enumerate(self.servers):
+                first, end = (self.SLOTS * part // 3 for part in (number, number + 1))
+                server.call("CLUSTER", "ADDSLOTS", *range(first, end))
+                server.call("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            for server in self.servers[1:]:
+                self.servers[0].call("CLUSTER", "MEET", "127.0.0.1", server.port)
+            self.wait()
+        except BaseException:
+            self.all.close()
+            raise
+        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in self.servers)
+
+    def wait(self):
+        end = time.monotonic() + 60
+        while not all({"cluster_state:ok", "cluster_known_nodes:3", "cluster_size:3"} <= set(server.call("CLUSTER", "INFO"))
+                      for server in self.servers):
+            assert time.monotonic() < end, "the Cluster does not come together"
+            time.sleep(0.05)
+
+    def owner(self, key):
+        """The server of a key, as the slots were given."""
+        slot = int(self.servers[0].call("CLUSTER", "KEYSLOT", key)[0])
+        return self.servers[max(number for number in range(3) if slot >= self.SLOTS * number // 3)]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.all.close()
+
+
 class Fake:
     """A server on a port of loopback that answers each command with the same bytes; with None it never answers."""
 

@@ -18,7 +18,8 @@ static const char help[] = "Usage: weir doctor [OPTION]...\n"
                            "\n"
                            "Says whether a Redis is fit for weir, and what to do where it is not: version,\n"
                            "role, memory, eviction, persistence, latency, clock, cost of scripts, rights of\n"
-                           "the user, nodes, overrides, keys at their limit. Nothing is changed.\n"
+                           "the user, nodes, overrides, keys at their limit. Of a Cluster every shard is\n"
+                           "looked at. Nothing is changed.\n"
                            "\n"
                            "Options:\n"
                            "      --policies=FILE  the policy file of the nodes: overrides must fit it, and\n"
@@ -48,6 +49,22 @@ static const char help[] = "Usage: weir doctor [OPTION]...\n"
 static const char *const level_names[] = {
     [FINDING_OK] = "ok", [FINDING_NOTE] = "note", [FINDING_WARN] = "warn", [FINDING_BAD] = "bad"};
 
+/* Adds a finding to the JSON, which stays open for further fields. */
+static void tell_data(struct doctor *d, enum finding_level level, const char *name, const char *words,
+                      const char *advice)
+{
+    output_open(d->out, NULL, '{');
+    output_string(d->out, "name", name);
+    output_string(d->out, "level", level_names[level]);
+    if (d->of_shard) {
+        output_string(d->out, "server", redis_link_server(d->link));
+    }
+    output_string(d->out, "words", words);
+    if (advice != NULL) {
+        output_string(d->out, "advice", advice);
+    }
+}
+
 void doctor_tell_open(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
                       const char *advice)
 {
@@ -57,24 +74,24 @@ void doctor_tell_open(struct doctor *d, enum finding_level level, const char *na
     (void) snprintf(padded, sizeof(padded), "%-5s", level_names[level]);
     output_styled(d->out, styles[level], padded);
     output_text(d->out, "%s: ", name);
+    if (d->of_shard) {
+        output_text(d->out, "%s: ", redis_link_server(d->link));
+    }
     output_styled(d->out, STYLE_PLAIN, words->text);
     output_text(d->out, "\n");
     if (advice != NULL) {
         output_text(d->out, "     -> %s\n", advice);
     }
-    output_open(d->out, NULL, '{');
-    output_string(d->out, "name", name);
-    output_string(d->out, "level", level_names[level]);
-    output_string(d->out, "words", words->text);
-    if (advice != NULL) {
-        output_string(d->out, "advice", advice);
-    }
+    tell_data(d, level, name, words->text, advice);
     d->worst = level > d->worst && level != FINDING_NOTE ? level : d->worst;
 }
 
 void doctor_tell(struct doctor *d, enum finding_level level, const char *name, const struct sentence *words,
                  const char *advice)
 {
+    if (d->further && level == FINDING_OK) {
+        return;
+    }
     doctor_tell_open(d, level, name, words, advice);
     output_close(d->out, '}');
 }
@@ -85,6 +102,16 @@ void doctor_unanswered(struct doctor *d, const char *command, const weir_error *
     d->unanswered = true;
     sentence_add(&words, "%s, at %s", error->message, command);
     doctor_tell(d, FINDING_BAD, "connection", &words, "see whether the server runs, and what its log says");
+}
+
+redisReply *doctor_ask_here(struct doctor *d, int argc, const char **argv)
+{
+    weir_error error;
+    redisReply *reply = d->unanswered ? NULL : redis_link_ask(d->link, argc, argv, &error);
+    if (reply == NULL && !d->unanswered) {
+        doctor_unanswered(d, argv[0], &error);
+    }
+    return reply;
 }
 
 redisReply *doctor_ask(struct doctor *d, int argc, const char **argv)
@@ -123,15 +150,72 @@ static int fail_usage(const struct arguments *arguments, const char *what)
     return CODE_USAGE;
 }
 
+/* Looks at one server: the present one. */
+static void look_at_server(struct doctor *d)
+{
+    server_checks(d);
+    rights_checks(d);
+    pace_checks(d);
+    free(d->info);
+    d->info = NULL;
+}
+
+/* Looks at each shard of a Cluster: of all but the first, what is not good is told. */
+static void look_at_shards(struct doctor *d)
+{
+    struct sentence words = {.length = 0};
+    weir_error error;
+    size_t reached = 0;
+    for (size_t i = 0; i < d->link->shard_count && !d->unanswered; i++) {
+        if (redis_link_choose(d->link, i, &error)) {
+            d->of_shard = true;
+            look_at_server(d);
+            d->further = true;
+            sentence_add(&words, "%s%s", reached++ == 0 ? ": " : ", ", redis_link_shard(d->link, i));
+        } else {
+            struct sentence lost = {.length = 0};
+            d->of_shard = d->further = false;
+            d->unreached = true;
+            sentence_add(&lost, "%s", error.message);
+            doctor_tell(d, FINDING_BAD, "shards", &lost,
+                        "nodes keep the reports of its keys until it is back: see redis-cli --cluster check");
+        }
+    }
+    d->of_shard = d->further = false;
+    struct sentence all = {.length = 0};
+    sentence_add(&all, "%zu of %zu answer%s", reached, d->link->shard_count, words.text);
+    doctor_tell(d, FINDING_OK, "shards", &all, NULL);
+}
+
+/* Looks at the servers of Redis. */
+static void look_at_servers(struct doctor *d)
+{
+    weir_error error;
+    const bool found = redis_link_find_shards(d->link, &error);
+    if (found && d->link->shard_count > 1) {
+        look_at_shards(d);
+    } else {
+        look_at_server(d);
+    }
+    if (!found && !d->unanswered) {
+        struct sentence words = {.length = 0};
+        d->link->shard_count = 0;
+        sentence_add(&words, "the shards of this Cluster are not known, so one of them was looked at: %s",
+                     error.message);
+        doctor_tell(d, FINDING_WARN, "shards", &words, "run this command as a user with +cluster|slots");
+    }
+    if (!d->unanswered) {
+        script_checks(d);
+    }
+}
+
 /* Looks at everything. Returns an exit code. */
 static int look(struct doctor *d)
 {
     output_open(d->out, NULL, '{');
     output_string(d->out, "server", redis_link_server(d->link));
     output_open(d->out, "findings", '[');
-    server_checks(d);
-    rights_checks(d);
-    pace_checks(d);
+    look_at_servers(d);
     if (!d->unanswered) {
         fleet_checks(d);
     }
@@ -143,8 +227,7 @@ static int look(struct doctor *d)
     output_close(d->out, '}');
     output_line(d->out);
     fleet_nodes_free(&d->nodes);
-    free(d->info);
-    if (d->unanswered) {
+    if (d->unanswered || d->unreached) {
         return CODE_UNASKED;
     }
     return d->worst == FINDING_BAD ? CODE_BAD : CODE_GOOD;

@@ -21,6 +21,9 @@ struct doctor {
     const char *policies;     /* the policy file; NULL: none */
     enum finding_level worst; /* so far; notes aside */
     bool unanswered;          /* Redis has stopped to answer */
+    bool of_shard;            /* a Cluster's server is looked at: findings have its name */
+    bool further;             /* and it is not the first: what is good is not told again */
+    bool unreached;           /* a shard could not be looked at */
     char *info;               /* the answer to INFO; NULL: refused */
     struct fleet_nodes nodes;
 };
@@ -42,14 +45,18 @@ void doctor_unanswered(struct doctor *doctor, const char *command, const weir_er
  */
 redisReply *doctor_ask(struct doctor *doctor, int argc, const char **argv);
 
+/* As doctor_ask, and a server of a Cluster answers itself for keys that other servers have: by an error. */
+redisReply *doctor_ask_here(struct doctor *doctor, int argc, const char **argv);
+
 /* The text behind "name:" in the answer to INFO, up to its line's end, into `out`. False: there is no such field. */
 bool doctor_info(const struct doctor *doctor, const char *name, char *out, size_t size);
 uint64_t doctor_info_number(const struct doctor *doctor, const char *name);
 
 /* Version, role, memory, eviction, persistence, Cluster. */
 void server_checks(struct doctor *doctor);
-/* Clock, latency, cost of scripts. */
+/* Clock and latency; the cost of scripts. */
 void pace_checks(struct doctor *doctor);
+void script_checks(struct doctor *doctor);
 /* The commands that the user may run. */
 void rights_checks(struct doctor *doctor);
 /* Nodes, overrides, and with a policy file the records, and the keys that are at their limit. */

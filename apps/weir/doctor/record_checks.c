@@ -113,6 +113,30 @@ static void tell_sample(struct doctor *d, const struct sample *sample, bool whol
     }
 }
 
+/* How much of a walk over the names of a server there may be. */
+struct walk {
+    int pages;
+    int64_t end_ms;
+};
+
+/* Walks over the names of the present server. False: there are more of them, or it has given no answer. */
+static bool walk_names(struct doctor *d, const struct walk *walk, struct sample *sample, bool *refused)
+{
+    char cursor[24] = "0";
+    bool more = true;
+    for (int page = 0; page < walk->pages && more && clock_ms() < walk->end_ms; page++) {
+        more = take_page(d, cursor, sample, refused);
+    }
+    return !more && !*refused;
+}
+
+/* As walk_names, of a shard. */
+static bool walk_shard(struct doctor *d, size_t shard, const struct walk *walk, struct sample *sample, bool *refused)
+{
+    weir_error error; /* look_at_shards has told of a shard that cannot be reached */
+    return redis_link_choose(d->link, shard, &error) && walk_names(d, walk, sample, refused);
+}
+
 /* Reads the policy file. False: it cannot be used any more, as doctor.c has read it before. */
 static bool read_file(const struct doctor *d, struct listed_policies *policies, struct sample *sample)
 {
@@ -129,13 +153,19 @@ void record_checks(struct doctor *d)
 {
     struct listed_policies policies = {.all = NULL};
     struct sample sample = {.policies = &policies, .nodes = d->nodes.count};
-    char cursor[24] = "0";
     bool refused = false;
-    bool more = true;
+    bool more = false;
     const bool loaded = read_file(d, &policies, &sample);
     const int64_t end_ms = clock_ms() + WALK_MS;
-    for (int page = 0; loaded && page < PAGES_MOST && more && clock_ms() < end_ms; page++) {
-        more = take_page(d, cursor, &sample, &refused);
+    const size_t shards = d->link->shard_count;
+    for (size_t i = 0; i < shards && loaded && !refused; i++) {
+        const int64_t now_ms = clock_ms();
+        const struct walk walk = {PAGES_MOST / (int) shards, now_ms + (end_ms - now_ms) / (int64_t) (shards - i)};
+        more = !walk_shard(d, i, &walk, &sample, &refused) || more;
+    }
+    if (shards == 0 && loaded) { /* a Cluster whose shards are not known */
+        more = true;
+        (void) walk_names(d, &(struct walk){PAGES_MOST, end_ms}, &sample, &refused);
     }
     if (refused && !d->unanswered) {
         struct sentence words = {.length = 0};

@@ -55,8 +55,9 @@ static bool is_denied(struct doctor *d, const struct try *it, const char *key)
     for (; count < WORDS_MOST && it->words[count] != NULL; count++) {
         words[count] = strcmp(it->words[count], RECORD) == 0 ? key : it->words[count];
     }
-    redisReply *reply = doctor_ask(d, count, words);
-    /* SELECT of a server of a Cluster, and a script that is not there, are no matter of rights. */
+    redisReply *reply = doctor_ask_here(d, count, words);
+    /* SELECT of a server of a Cluster, a key of another one, and a script that is not there, are no matter of rights.
+     */
     const bool denied = reply != NULL && reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, "NOPERM", 6) == 0;
     freeReplyObject(reply);
     return denied;

@@ -146,9 +146,6 @@ bool fleet_nodes_read(struct redis_link *link, const char *prefix, struct fleet_
     struct creation creation = {.offset_us = 0};
     *out = (struct fleet_nodes){.exists = false};
     (void) snprintf(out->key, sizeof(out->key), "%s:nodes", prefix);
-    if (!read_clock(link, &out->server_us, error)) {
-        return false;
-    }
     const char *call[] = {"ZRANGE", out->key, "0", "-1", "WITHSCORES"};
     redisReply *reply = redis_link_call(link, 5, call, error);
     bool good = reply != NULL;
@@ -160,6 +157,8 @@ bool fleet_nodes_read(struct redis_link *link, const char *prefix, struct fleet_
         good = error_set(error, -ENOMEM, "out of memory") == 0;
     }
     freeReplyObject(reply);
+    /* The clock of the server that has the set: in a Cluster, fleet time is its. */
+    good = good && read_clock(link, &out->server_us, error);
     judge(out, &creation);
     return good;
 }

@@ -11,7 +11,8 @@
 #include "base/error.h"
 #include "base/plain.h"
 
-#define SCAN_COUNT   "250"
+#define SCAN_MOST    250
+#define SCAN_LEAST   10
 #define NODES_MOST   1000
 #define RECORDS_MOST 256 /* that are kept, the hottest */
 
@@ -19,7 +20,6 @@ bool fleet_sample_open(struct fleet_sample *sample, const char *prefix, size_t m
 {
     memset(sample, 0, sizeof(*sample));
     (void) snprintf(sample->prefix, sizeof(sample->prefix), "%s", prefix);
-    (void) snprintf(sample->cursor, sizeof(sample->cursor), "0");
     sample->most = most;
     sample->record_capacity = RECORDS_MOST + most + 1000; /* a SCAN may give more names than it is asked for */
     sample->nodes = calloc(NODES_MOST, sizeof(*sample->nodes));
@@ -72,6 +72,23 @@ static bool read_node(struct sample_node *node, const char *member, const char *
     return *end == '\0';
 }
 
+/* Takes {member, score, ...} at a time of the server's clock. Returns fleet time. */
+static int64_t take_nodes(struct fleet_sample *sample, const redisReply *reply, int64_t now_us)
+{
+    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
+        const char *member = reply->element[i]->str;
+        const char *offset = *member == '!' ? strchr(member, ':') : NULL;
+        now_us += offset != NULL ? strtoll(offset + 1, NULL, 10) : 0;
+    }
+    sample->node_count = 0;
+    for (size_t i = 0; i + 1 < reply->elements && sample->node_count < NODES_MOST; i += 2) {
+        sample->node_count += read_node(&sample->nodes[sample->node_count], reply->element[i]->str,
+                                        reply->element[i + 1]->str, now_us / 1000);
+    }
+    return now_us;
+}
+
+/* Reads the set of nodes, and then the clock of the server that has the set. *now_us: fleet time. */
 static bool read_nodes(struct fleet_sample *sample, struct redis_link *link, weir_error *error, int64_t *now_us)
 {
     char key[64];
@@ -80,22 +97,15 @@ static bool read_nodes(struct fleet_sample *sample, struct redis_link *link, wei
     (void) snprintf(last, sizeof(last), "%d", NODES_MOST);
     const char *ask[] = {"ZREVRANGE", key, "0", last, "WITHSCORES"};
     redisReply *reply = redis_link_call(link, 5, ask, error);
-    if (reply == NULL || reply->type != REDIS_REPLY_ARRAY) {
-        freeReplyObject(reply);
-        return false;
+    bool good = reply != NULL && read_time(link, now_us, error);
+    if (good && reply->type != REDIS_REPLY_ARRAY) {
+        good = error_set(error, -EPROTO, "Redis at %s: %s has no answer", redis_link_server(link), key) == 0;
     }
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const char *member = reply->element[i]->str;
-        const char *offset = *member == '!' ? strchr(member, ':') : NULL;
-        *now_us += offset != NULL ? strtoll(offset + 1, NULL, 10) : 0;
-    }
-    sample->node_count = 0;
-    for (size_t i = 0; i + 1 < reply->elements && sample->node_count < NODES_MOST; i += 2) {
-        sample->node_count += read_node(&sample->nodes[sample->node_count], reply->element[i]->str,
-                                        reply->element[i + 1]->str, *now_us / 1000);
+    if (good) {
+        *now_us = take_nodes(sample, reply, *now_us);
     }
     freeReplyObject(reply);
-    return true;
+    return good;
 }
 
 /* A name "PREFIX:{tag}:limit:policy:key" in its parts; a window has its number behind. False: it is another name. */
@@ -141,7 +151,7 @@ static size_t place_of(const struct fleet_sample *sample, const struct sample_re
     return at;
 }
 
-static void take_name(struct fleet_sample *sample, const char *name)
+static void take_name(struct fleet_sample *sample, const struct sample_shard *shard, const char *name)
 {
     struct sample_record record;
     if (name == NULL || !read_name(sample, name, &record)) {
@@ -151,34 +161,41 @@ static void take_name(struct fleet_sample *sample, const char *name)
     if (at == sample->record_capacity) {
         return;
     }
-    record.round = sample->round;
+    record.shard = shard;
     sample->records[at] = record;
     sample->record_count += at == sample->record_count;
     sample->seen++;
 }
 
-/* Takes names until there are enough, or the walk over all of them has ended. */
-static bool scan_names(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+/* Takes names of the present server until there are enough, or the walk over all of them has ended. */
+static bool scan_names(struct fleet_sample *sample, struct sample_shard *shard, struct redis_link *link,
+                       weir_error *error)
 {
     char pattern[64];
+    char count[16];
+    const size_t most = sample->most / link->shard_count;
+    const size_t page = most > SCAN_MOST ? SCAN_MOST : most < SCAN_LEAST ? SCAN_LEAST : most;
     (void) snprintf(pattern, sizeof(pattern), "%s:{*", sample->prefix);
+    (void) snprintf(count, sizeof(count), "%zu", page);
     size_t names = 0;
-    sample->seen = 0;
     do {
-        const char *ask[] = {"SCAN", sample->cursor, "MATCH", pattern, "COUNT", SCAN_COUNT};
+        const char *ask[] = {"SCAN", shard->cursor, "MATCH", pattern, "COUNT", count};
         redisReply *reply = redis_link_call(link, 6, ask, error);
-        if (reply == NULL || reply->type != REDIS_REPLY_ARRAY || reply->elements != 2) {
-            freeReplyObject(reply);
+        if (reply == NULL) {
             return false;
         }
-        (void) snprintf(sample->cursor, sizeof(sample->cursor), "%s", reply->element[0]->str);
+        if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[0]->str == NULL) {
+            freeReplyObject(reply);
+            return error_set(error, -EPROTO, "Redis at %s: SCAN has no answer", redis_link_server(link)) == 0;
+        }
+        (void) snprintf(shard->cursor, sizeof(shard->cursor), "%s", reply->element[0]->str);
         const redisReply *list = reply->element[1];
         for (size_t i = 0; i < list->elements; i++) {
-            take_name(sample, list->element[i]->str);
+            take_name(sample, shard, list->element[i]->str);
         }
-        names += (size_t) strtoull(SCAN_COUNT, NULL, 10);
+        names += page;
         freeReplyObject(reply);
-    } while (names < sample->most && strcmp(sample->cursor, "0") != 0);
+    } while (names < most && strcmp(shard->cursor, "0") != 0);
     return true;
 }
 
@@ -189,11 +206,18 @@ static double window_units(const redisReply *reply)
     return there ? (double) strtoll(reply->element[0]->str, NULL, 10) : 0;
 }
 
-/* Asks for "sum" and "unit" of every record that this reading has seen; a set, which is a log, answers an error. */
-static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir_error *error, long long *units_ps)
+/* Whether a record is to be read from this shard. */
+static bool is_of(const struct sample_record *record, const struct sample_shard *shard)
+{
+    return record->shard == shard;
+}
+
+/* Asks for "sum" and "unit" of every record of the shard; a set, which is a log, answers an error. */
+static bool read_sums(struct fleet_sample *sample, const struct sample_shard *shard, struct redis_link *link,
+                      long long *units_ps, weir_error *error)
 {
     for (size_t i = 0; i < sample->record_count; i++) {
-        if (sample->records[i].round == sample->round) {
+        if (is_of(&sample->records[i], shard)) {
             const bool is_log = sample->records[i].limit[0] == 'l';
             const char *ask[] = {is_log ? "ZCARD" : "HMGET", sample->records[i].name, "sum", "unit"};
             if (!redis_link_send(link, is_log ? 2 : 4, ask, error)) {
@@ -203,7 +227,7 @@ static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir
     }
     for (size_t i = 0; i < sample->record_count; i++) {
         struct sample_record *record = &sample->records[i];
-        if (record->round != sample->round) {
+        if (!is_of(record, shard)) {
             continue;
         }
         redisReply *reply = redis_link_receive(link, error);
@@ -219,14 +243,20 @@ static bool read_sums(struct fleet_sample *sample, struct redis_link *link, weir
     return true;
 }
 
+/* What the times of buckets are held against: the rate of each record, 0 where it is no bucket, and fleet time. */
+struct levels {
+    const long long *units_ps;
+    int64_t now_us;
+};
+
 /* Asks for the time at which each bucket is full again: its level is the time until then, in units. */
-static bool read_levels(struct fleet_sample *sample, struct redis_link *link, weir_error *error,
-                        const long long *units_ps, int64_t now_us)
+static bool read_levels(struct fleet_sample *sample, const struct sample_shard *shard, struct redis_link *link,
+                        const struct levels *levels, weir_error *error)
 {
     char field[40];
     for (size_t i = 0; i < sample->record_count; i++) {
-        if (units_ps[i] > 0) {
-            (void) snprintf(field, sizeof(field), "tat:%lld", units_ps[i]);
+        if (is_of(&sample->records[i], shard) && levels->units_ps[i] > 0) {
+            (void) snprintf(field, sizeof(field), "tat:%lld", levels->units_ps[i]);
             const char *ask[] = {"HGET", sample->records[i].name, field};
             if (!redis_link_send(link, 3, ask, error)) {
                 return false;
@@ -234,15 +264,15 @@ static bool read_levels(struct fleet_sample *sample, struct redis_link *link, we
         }
     }
     for (size_t i = 0; i < sample->record_count; i++) {
-        if (units_ps[i] <= 0) {
+        if (!is_of(&sample->records[i], shard) || levels->units_ps[i] <= 0) {
             continue;
         }
         redisReply *reply = redis_link_receive(link, error);
         if (reply == NULL) {
             return false;
         }
-        const int64_t left_us = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) - now_us : 0;
-        sample->records[i].units = left_us > 0 ? (double) left_us * 1e6 / (double) units_ps[i] : 0;
+        const int64_t left_us = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) - levels->now_us : 0;
+        sample->records[i].units = left_us > 0 ? (double) left_us * 1e6 / (double) levels->units_ps[i] : 0;
         freeReplyObject(reply);
     }
     return true;
@@ -284,27 +314,89 @@ static void keep_hottest(struct fleet_sample *sample)
     sample->record_count = kept;
 }
 
-bool fleet_sample_read(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+/* The row of a server among the shards, which a reading before may have given it. */
+static struct sample_shard *row_of(struct fleet_sample *sample, const char *server)
 {
-    int64_t now_us = 0;
-    sample->round++;
-    if (!read_time(link, &now_us, error) || !read_nodes(sample, link, error, &now_us) ||
-        !scan_names(sample, link, error)) {
+    struct sample_shard *gone = NULL;
+    for (size_t i = 0; i < sample->shard_count; i++) {
+        if (strcmp(sample->shards[i].server, server) == 0) {
+            return &sample->shards[i];
+        }
+        gone = sample->shards[i].index == REDIS_LINK_SERVERS ? &sample->shards[i] : gone;
+    }
+    struct sample_shard *row = sample->shard_count < REDIS_LINK_SERVERS ? &sample->shards[sample->shard_count++] : gone;
+    *row = (struct sample_shard){.cursor = "0"};
+    (void) snprintf(row->server, sizeof(row->server), "%.127s", server);
+    return row;
+}
+
+static bool find_shards(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+{
+    if (!redis_link_find_shards(link, error)) {
+        return false;
+    }
+    for (size_t i = 0; i < sample->shard_count; i++) {
+        sample->shards[i].index = REDIS_LINK_SERVERS;
+        sample->shards[i].up = false;
+    }
+    for (size_t i = 0; i < link->shard_count; i++) {
+        row_of(sample, redis_link_shard(link, i))->index = i;
+    }
+    return true;
+}
+
+/* Reads names and records of one shard. False: no answer, and `error` has a sentence. */
+static bool read_shard(struct fleet_sample *sample, struct sample_shard *shard, struct redis_link *link, int64_t now_us,
+                       weir_error *error)
+{
+    if (!redis_link_choose(link, shard->index, error) || !scan_names(sample, shard, link, error)) {
         return false;
     }
     long long *units_ps = calloc(sample->record_count + 1, sizeof(*units_ps));
     if (units_ps == NULL) {
-        (void) error_set(error, -ENOMEM, "out of memory");
+        return error_set(error, -ENOMEM, "out of memory") == 0;
+    }
+    const struct levels levels = {units_ps, now_us};
+    const bool good =
+        read_sums(sample, shard, link, units_ps, error) && read_levels(sample, shard, link, &levels, error);
+    free(units_ps);
+    return good;
+}
+
+bool fleet_sample_read(struct fleet_sample *sample, struct redis_link *link, weir_error *error)
+{
+    int64_t now_us = 0;
+    size_t up = 0;
+    if (!read_nodes(sample, link, error, &now_us) || !find_shards(sample, link, error)) {
         return false;
     }
-    /* What was seen before is read anew: it is the hottest, and few. */
+    sample->seen = 0;
+    /* What is read is read anew: records of a shard that gives no answer are left out. */
     for (size_t i = 0; i < sample->record_count; i++) {
-        sample->records[i].round = sample->round;
+        sample->records[i].units = 0;
     }
-    const bool good = read_sums(sample, link, error, units_ps) && read_levels(sample, link, error, units_ps, now_us);
-    free(units_ps);
-    if (good) {
+    for (size_t i = 0; i < sample->shard_count; i++) {
+        struct sample_shard *shard = &sample->shards[i];
+        if (shard->index == REDIS_LINK_SERVERS) {
+            continue;
+        }
+        shard->up = read_shard(sample, shard, link, now_us, error);
+        up += shard->up;
+        (void) snprintf(shard->error, sizeof(shard->error), "%.127s", shard->up ? "" : error->message);
+    }
+    if (up != 0) {
         keep_hottest(sample);
     }
-    return good;
+    return up != 0;
+}
+
+size_t fleet_sample_lost(const struct fleet_sample *sample, size_t *count)
+{
+    size_t lost = 0;
+    *count = 0;
+    for (size_t i = 0; i < sample->shard_count; i++) {
+        *count += sample->shards[i].index != REDIS_LINK_SERVERS;
+        lost += sample->shards[i].index != REDIS_LINK_SERVERS && !sample->shards[i].up;
+    }
+    return lost;
 }

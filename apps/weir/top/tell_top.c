@@ -102,6 +102,20 @@ void tell_top_fleet(struct output *out, const struct fleet_sample *sample)
         output_close(out, '}');
     }
     output_close(out, ']');
+    output_open(out, "shards", '[');
+    for (size_t i = 0; i < sample->shard_count; i++) {
+        const struct sample_shard *shard = &sample->shards[i];
+        if (shard->index != REDIS_LINK_SERVERS) {
+            output_open(out, NULL, '{');
+            output_string(out, "server", shard->server);
+            output_flag(out, "up", shard->up);
+            if (!shard->up) {
+                output_string(out, "error", shard->error);
+            }
+            output_close(out, '}');
+        }
+    }
+    output_close(out, ']');
     output_number(out, "sampled", sample->seen);
     output_open(out, "records", '[');
     for (size_t i = 0; i < sample->record_count; i++) {

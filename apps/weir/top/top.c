@@ -49,6 +49,7 @@ static const char help[] = "Usage: weir top [OPTION]... --status ADDR...\n"
                            "With --redis the nodes are those with a heartbeat in Redis, and the keys are\n"
                            "those of the hottest records of a sample. A reading costs Redis a SCAN of\n"
                            "--sample names, and one or two small reads for each record; nothing is written.\n"
+                           "Of a Cluster every shard is read.\n"
                            "\n"
                            "Options:\n"
                            "      --status          the arguments are addresses of nodes\n"
@@ -195,7 +196,8 @@ static void make_view(struct session *s)
 /* Whether every node has answered, or Redis has. */
 static bool all_answer(const struct session *s)
 {
-    bool good = !s->of_redis || !s->failed;
+    size_t shards;
+    bool good = !s->of_redis || (!s->failed && fleet_sample_lost(&s->sample, &shards) == 0);
     for (size_t i = 0; i < s->nodes.count; i++) {
         good = good && s->nodes.all[i].up;
     }

@@ -321,7 +321,19 @@ void top_view_fleet(struct top_view *view, const struct fleet_sample *sample, co
     for (size_t i = 0; i < sample->node_count; i++) {
         live += strcmp(sample->nodes[i].state, "live") == 0;
     }
-    add(view, STYLE_NAME, "Nodes: %zu live of %zu, in Redis at %.80s", live, sample->node_count, server);
+    size_t shards;
+    const size_t lost = fleet_sample_lost(sample, &shards);
+    if (shards > 1) {
+        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in a Cluster of %zu shards", live, sample->node_count, shards);
+    } else {
+        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in Redis at %.80s", live, sample->node_count, server);
+    }
+    for (size_t i = 0; i < sample->shard_count && lost != 0; i++) {
+        const struct sample_shard *shard = &sample->shards[i];
+        if (shard->index != REDIS_LINK_SERVERS && !shard->up) {
+            add(view, STYLE_BAD, "a shard is not read: %s", shard->error);
+        }
+    }
     add(view, STYLE_NAME, "%-16s %-8s %10s", "node", "state", "heartbeat");
     for (size_t i = 0; i < sample->node_count; i++) {
         const struct sample_node *node = &sample->nodes[i];
