@@ -243,7 +243,7 @@ static void forget(struct top_denied *top_denied)
 void top_denied_step(struct process *process, uint64_t monotonic_ns)
 {
     struct top_denied *top_denied = &process->top_denied;
-    if (monotonic_ns < top_denied->shared->next_ns) {
+    if (!top_denied_is_due(top_denied, monotonic_ns)) {
         return;
     }
     const enum robust_lock how = robust_mutex_trylock(&top_denied->shared->lock);

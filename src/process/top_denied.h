@@ -122,6 +122,12 @@ void top_denied_mend(struct process *process, uint32_t cell);
 /* A locked cell is about to get another key. */
 void top_denied_evict(struct process *process, uint32_t cell);
 
+/* Whether top_denied_step() has something to do. By the background thread. */
+static inline bool top_denied_is_due(const struct top_denied *top_denied, uint64_t monotonic_ns)
+{
+    return monotonic_ns >= top_denied->shared->next_ns;
+}
+
 /* Collects and halves when due. By the background thread. */
 void top_denied_step(struct process *process, uint64_t monotonic_ns);
 

@@ -282,6 +282,37 @@ static bool wants_settling(const struct slot *slot, const struct slot_account *a
            (lapsed || load_relaxed(&account->denied_counted) != slot_denied(slot, account));
 }
 
+/* The next slot of a thread from `index` on that has something lapsed to settle; t->slot_count: there is none. */
+static size_t next_lapsed(const struct weir_thread *t, size_t index, uint32_t epoch)
+{
+    while (index < t->slot_count) {
+        const uint64_t used = load_relaxed(&t->shared->slots_used[index / 64]) >> index % 64;
+        if (used == 0) {
+            index = (index / 64 + 1) * 64;
+            continue;
+        }
+        index += (size_t) __builtin_ctzll(used);
+        if (wants_settling(&t->slots[index], &t->accounts[index], epoch)) {
+            return index;
+        }
+        index++;
+    }
+    return t->slot_count;
+}
+
+bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
+{
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    for (out->thread = 0; out->thread < high; out->thread++) {
+        const struct weir_thread *t = &limiter->threads[out->thread];
+        out->slot = next_lapsed(t, 0, load_acquire(&t->line->epoch));
+        if (out->slot != t->slot_count) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * Locks lapsed slots of one thread from *index on, up to `room`, and takes their grants back; settles at once the slots
  * that need no barrier. Returns how many are locked; *missed: slots that were locked already.
@@ -290,16 +321,9 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
 {
     size_t count = 0;
     const uint32_t epoch = load_acquire(&t->line->epoch);
-    for (; *index < t->slot_count && count < room; (*index)++) {
-        if (*index % 64 == 0 && load_relaxed(&t->shared->slots_used[*index / 64]) == 0) {
-            *index += 63;
-            continue;
-        }
+    for (; count < room && (*index = next_lapsed(t, *index, epoch)) != t->slot_count; (*index)++) {
         struct slot *slot = &t->slots[*index];
         struct slot_account *account = &t->accounts[*index];
-        if (!wants_settling(slot, account, epoch)) {
-            continue;
-        }
         if (!slot_account_trylock(t, account)) {
             (*missed)++;
             continue;
@@ -322,12 +346,17 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
 
 size_t settle_lapsed(struct limiter *limiter)
 {
+    return settle_lapsed_from(limiter, (struct settle_place){0, 0});
+}
+
+size_t settle_lapsed_from(struct limiter *limiter, struct settle_place from)
+{
     uint16_t taken[SETTLE_BATCH];
     size_t missed = 0;
     const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
-    for (uint32_t thread = 0; thread < high; thread++) {
+    for (uint32_t thread = from.thread; thread < high; thread++) {
         struct weir_thread *t = &limiter->threads[thread];
-        for (size_t index = 0; index < t->slot_count;) {
+        for (size_t index = thread == from.thread ? from.slot : 0; index < t->slot_count;) {
             const size_t count = take_lapsed(t, &index, taken, SETTLE_BATCH, &missed);
             if (count == 0) {
                 continue;

@@ -51,4 +51,15 @@ void settle_denials(struct limiter *limiter, const struct policy_set *set, const
 /* Settles what has lapsed in all threads. Returns how many slots were locked by others. By the background thread. */
 size_t settle_lapsed(struct limiter *limiter);
 
+/* A slot of a thread. */
+struct settle_place {
+    uint32_t thread;
+    size_t slot;
+};
+
+/* The first slot with something lapsed to settle: a hint, for which a caller needs no read section. False: none has. */
+bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out);
+/* As settle_lapsed(), of what stands from a place on. */
+size_t settle_lapsed_from(struct limiter *limiter, struct settle_place from);
+
 #endif

@@ -3,7 +3,8 @@
  * A slot answers as the table would: with the same limit, rule and remaining units. The answer counts for its policy.
  * Time stands still, so that a grant lasts until it is used up.
  *
- * Guards: src/thread/slot.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c, src/base/barrier.c
+ * Guards: src/thread/slot.c, src/thread/settle.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c,
+ * src/base/barrier.c
  */
 #include <stdio.h>
 
@@ -23,15 +24,20 @@ static struct {
     weir_thread *t;
 } d;
 
-static void begin(const weir_policy *policies, size_t count)
+static void begin_with(const weir_policy *policies, size_t count, uint32_t threads)
 {
     fake_clock_init(&d.clock, 1760000000 * SECOND + 1);
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &d.clock.clock;
-    options.max_threads = 1;
+    options.max_threads = threads;
     d.w = open_or_fail(&options);
     d.t = weir_attach(d.w);
     assert_int_equal(weir_set_policies(d.w, policies, count, NULL), 0);
+}
+
+static void begin(const weir_policy *policies, size_t count)
+{
+    begin_with(policies, count, 1);
 }
 
 static void end(void)
@@ -200,6 +206,42 @@ static void test_the_first_slot_behind_a_word_without_any_is_settled(void **stat
     end();
 }
 
+/* weir_poll looks for the first slot that has lapsed, and settles from there on. */
+static void test_all_slots_of_all_threads_are_settled_when_time_moves(void **state)
+{
+    (void) state;
+    enum { KEYS = 100 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin_with(&policy, 1, 3);
+    weir_thread *threads[] = {d.t, weir_attach(d.w), weir_attach(d.w)};
+    /* The first thread has nothing to settle. */
+    for (uint64_t i = 0; i < 10 * KEYS; i++) {
+        const uint64_t name = i / 10;
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), &name, sizeof(name));
+        assert_true(weir_check(threads[1 + name % 2], &key, 1, NULL));
+    }
+    struct settle_place first;
+    assert_false(settle_find_lapsed(&d.w->limiter, &first)); /* all grants are live */
+    size_t slots = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t thread = 1; thread < 3; thread++) {
+            for (size_t i = 0; i < threads[thread]->slot_count; i++) {
+                const struct slot_account *account = &threads[thread]->accounts[i];
+                assert_true(pass == 0 || load_relaxed(&account->granted) == 0);
+                slots += pass == 0 && load_relaxed(&account->granted) != 0;
+            }
+        }
+        assert_true(slots > 10);
+        fake_clock_advance(&d.clock, SECOND);
+        assert_true(weir_poll(d.w) >= 0);
+        assert_false(settle_find_lapsed(&d.w->limiter, &first));
+    }
+    weir_detach(threads[2]);
+    weir_detach(threads[1]);
+    end();
+}
+
 static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(void **state)
 {
     (void) state;
@@ -266,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_a_denial_says_what_the_table_would),
         cmocka_unit_test(test_every_policy_is_counted_by_itself),
         cmocka_unit_test(test_the_first_slot_behind_a_word_without_any_is_settled),
+        cmocka_unit_test(test_all_slots_of_all_threads_are_settled_when_time_moves),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
     };
