@@ -12,10 +12,13 @@
 
 #define TAG_OF(hash) ((hash) &UINT64_C(0xffffffff00000000))
 
-/* Zeros, which begin a page, and are present when they are touched. NULL: out of memory. */
+/*
+ * Zeros, which begin a page, and are present when they are touched: clients are in the order of their first requests,
+ * so that huge pages cost no memory. NULL: out of memory.
+ */
 static void *take(size_t size)
 {
-    return pages_reserve(size, PAGES_SPARSE);
+    return pages_reserve(size, 0);
 }
 
 static void give_back(void *memory, size_t size)
