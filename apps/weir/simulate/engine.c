@@ -308,16 +308,18 @@ static weir_key key_of(struct engine *e, const struct node *node, const struct r
     return weir_make_key(node->w, node->policy, r->key, r->length);
 }
 
-void engine_prepare(struct engine *e, const struct request *requests, size_t count)
+void engine_begin(struct engine *e, const struct request *requests)
 {
     e->requests = requests;
-    for (size_t i = 0; i < count; i++) {
-        const struct node *node = &e->nodes[e->turn];
-        e->takers[i] = e->turn;
-        e->keys[i] = key_of(e, node, &requests[i], e->texts[i]);
-        weir_prefetch(node->thread, &e->keys[i]);
-        e->turn = e->turn + 1 < e->options.nodes ? e->turn + 1 : 0;
-    }
+}
+
+void engine_prepare(struct engine *e, size_t number)
+{
+    const struct node *node = &e->nodes[e->turn];
+    e->takers[number] = e->turn;
+    e->keys[number] = key_of(e, node, &e->requests[number], e->texts[number]);
+    weir_prefetch(node->thread, &e->keys[number]);
+    e->turn = e->turn + 1 < e->options.nodes ? e->turn + 1 : 0;
 }
 
 enum decision engine_decide(struct engine *e, size_t number)

@@ -30,10 +30,12 @@ enum decision { DECISION_DENIED, DECISION_ADMITTED, DECISION_DELAYED };
 struct engine *engine_open(const struct engine_options *options, uint64_t start_ms, weir_error *error);
 void engine_close(struct engine *e);
 
-/* Says what requests come next, at most MERGE_BATCH, so that memory is there when they are decided. */
-void engine_prepare(struct engine *e, const struct request *requests, size_t count);
+/* Says what requests come next, at most MERGE_BATCH. The caller prepares and decides each once, in order. */
+void engine_begin(struct engine *e, const struct request *requests);
 
-/* Decides the `number`th of these requests. The caller goes through them in order, once. */
+/* Asks for the memory of the `number`th of these requests, some time before it is decided. */
+void engine_prepare(struct engine *e, size_t number);
+
 enum decision engine_decide(struct engine *e, size_t number);
 
 /* Checks denied for want of memory, of all nodes. */
