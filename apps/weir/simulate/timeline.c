@@ -44,9 +44,9 @@ static void lengthen(struct timeline *t)
     t->count = count;
 }
 
-void timeline_add(struct timeline *t, uint64_t time_ms, bool denied, bool denied_old)
+/* The step of a second, which is there then. */
+static size_t step_of(struct timeline *t, uint64_t second)
 {
-    const uint64_t second = time_ms / 1000;
     if (t->first_s == UINT64_MAX) {
         t->first_s = second;
     }
@@ -57,9 +57,21 @@ void timeline_add(struct timeline *t, uint64_t time_ms, bool denied, bool denied
     while (t->count <= at) {
         t->steps[t->count++] = (struct step){0, 0, 0};
     }
-    t->steps[at].requests++;
-    t->steps[at].denied += denied;
-    t->steps[at].denied_old += denied_old;
+    return at;
+}
+
+void timeline_add(struct timeline *t, uint64_t time_ms, bool denied, bool denied_old)
+{
+    const uint64_t second = time_ms / 1000;
+    /* Divisions for each request would be felt. */
+    if (second != t->last_s || t->first_s == UINT64_MAX) {
+        t->last = step_of(t, second);
+        t->last_s = second;
+    }
+    struct step *step = &t->steps[t->last];
+    step->requests++;
+    step->denied += denied;
+    step->denied_old += denied_old;
 }
 
 void timeline_fit(struct timeline *t, size_t most)

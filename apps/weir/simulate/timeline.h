@@ -16,6 +16,8 @@ struct step {
 struct timeline {
     uint64_t step_s;  /* a step's length */
     uint64_t first_s; /* a multiple of it; UINT64_MAX: there are no steps */
+    uint64_t last_s;  /* of the last request */
+    size_t last;      /* the step of that second; valid when there are steps */
     size_t count;
     struct step steps[TIMELINE_STEPS];
 };

@@ -13,7 +13,7 @@
 /* A power of two above MERGE_WAIT_S: the slots of the ring. */
 #define SLOTS 32
 
-/* A slot that had more requests gives its memory back. */
+/* A slot that had more requests gives its memory back, or to a later slot. */
 #define KEPT_MOST (1 << 16)
 
 /* A request this far ahead of all others has a wrong time. */
@@ -55,6 +55,8 @@ struct merge {
     merge_fn each;
     merge_pause_fn pause;
     void *arg;
+    struct waiting *spare; /* the memory of the last slot that had more than KEPT_MOST requests; NULL: none */
+    size_t spare_capacity;
     uint32_t *order; /* to sort a slot with */
     size_t order_capacity;
     struct request batch[MERGE_BATCH];
@@ -72,14 +74,27 @@ static void *grow(void *memory, size_t *capacity, size_t wanted, size_t size)
     return grown;
 }
 
-static bool slot_add(struct slot *slot, const struct record *r, bool timed)
+/* Makes room for one more request. */
+static bool slot_grow(struct merge *m, struct slot *slot)
 {
+    if (slot->count == 0 && m->spare != NULL) {
+        free(slot->all);
+        slot->all = m->spare;
+        slot->capacity = m->spare_capacity;
+        m->spare = NULL;
+        return true;
+    }
     struct waiting *all = grow(slot->all, &slot->capacity, slot->count + 1, sizeof(*all));
-    if (all == NULL) {
+    slot->all = all != NULL ? all : slot->all;
+    return all != NULL;
+}
+
+static bool slot_add(struct merge *m, struct slot *slot, const struct record *r, bool timed)
+{
+    if (slot->count == slot->capacity && !slot_grow(m, slot)) {
         return false;
     }
-    slot->all = all;
-    struct waiting *w = &all[slot->count];
+    struct waiting *w = &slot->all[slot->count];
     *w = (struct waiting){
         .cost = r->cost != 0 ? r->cost : 1, .length = (uint32_t) r->length, .whole = r->whole, .address = r->address};
     w->ms = timed && !r->whole ? (uint16_t) (r->time_ms % MS_PER_S) : 0;
@@ -107,10 +122,16 @@ static void slot_spread(struct slot *slot, bool partly)
 {
     const uint64_t left = MS_PER_S - slot->from_ms;
     const uint64_t over = partly || slot->from_ms != 0 ? (left + 1) / 2 : left;
-    uint64_t number = 0;
+    /* Of the i-th request i * over / whole, as a quotient and a remainder: a division for each would be felt. */
+    uint64_t quotient = 0, remainder = 0;
+    const uint64_t step = over / slot->whole, rest = over % slot->whole;
     for (size_t i = 0; i < slot->count; i++) {
         if (slot->all[i].whole) {
-            slot->all[i].ms = (uint16_t) (slot->from_ms + number++ * over / slot->whole);
+            slot->all[i].ms = (uint16_t) (slot->from_ms + quotient);
+            remainder += rest;
+            const bool carry = remainder >= slot->whole;
+            remainder -= carry ? slot->whole : 0;
+            quotient += step + carry;
         }
         slot->unsorted = slot->unsorted || (i != 0 && slot->all[i].ms < slot->all[i - 1].ms);
     }
@@ -145,10 +166,12 @@ static void give(struct merge *m)
     }
 }
 
-static void slot_reset(struct slot *slot, uint16_t from_ms)
+static void slot_reset(struct merge *m, struct slot *slot, uint16_t from_ms)
 {
     if (slot->capacity > KEPT_MOST) {
-        free(slot->all);
+        free(m->spare);
+        m->spare = slot->all;
+        m->spare_capacity = slot->capacity;
         free(slot->keys);
         *slot = (struct slot){.from_ms = from_ms};
         return;
@@ -185,7 +208,7 @@ static void give_first(struct merge *m, bool partly)
     }
     give(m);
     m->waiting -= slot->count;
-    slot_reset(slot, partly ? last_ms : 0);
+    slot_reset(m, slot, partly ? last_ms : 0);
 }
 
 static void give_until(struct merge *m, uint64_t second)
@@ -239,7 +262,7 @@ static void add(struct merge *m, struct trace *t)
         make_room(m);
     }
     second = second < m->first_s ? m->first_s : second;
-    m->failed = !slot_add(&m->slots[second % SLOTS], r, !late) || m->failed;
+    m->failed = !slot_add(m, &m->slots[second % SLOTS], r, !late) || m->failed;
     m->waiting++;
 }
 
@@ -312,6 +335,7 @@ bool merge_run(struct trace *traces, size_t count, merge_fn each, merge_pause_fn
             free(m->slots[i].all);
             free(m->slots[i].keys);
         }
+        free(m->spare);
         free(m->order);
     }
     free(open);
