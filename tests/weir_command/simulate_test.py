@@ -8,7 +8,7 @@ Guards: apps/weir/simulate/simulate.c, apps/weir/simulate/choices.c, apps/weir/s
 apps/weir/simulate/report_data.c, apps/weir/simulate/findings.c, apps/weir/simulate/candidates.c,
 apps/weir/simulate/clients.c, apps/weir/simulate/timeline.c, apps/weir/simulate/progress.c, apps/weir/simulate/plot.c,
 apps/weir/simulate/key_text.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c, apps/weir/trace/decoder.c,
-apps/weir/trace/fields.c, apps/weir/trace/text_time.c
+apps/weir/trace/fields.c, apps/weir/trace/text_time.c, apps/weir/trace/json.c
 """
 import array
 import fcntl
@@ -123,6 +123,31 @@ def test_names_of_json_can_be_chosen():
     assert told["units"] == 63
     assert simulate("--key=field:tenant", path)["top"][0]["key"] == 'a\\%22%c3%a9'
     assert "has no request" in weir("simulate", "-p", "policies.yaml", "--key=field:none", path, code=1)[1]
+
+
+def test_json_may_have_other_names_on_each_line():
+    """The reader remembers which name stood where in the line before."""
+    long = "n" * 24  # and a name that differs behind what is remembered of it
+    times = {"msec": f"{START_S + 1}.000", "time": START_S + 9, "ts": START_S + 10}
+    lines = [{**times, "ip": "198.51.100.2", "remote_addr": "198.51.100.1", long: "a"},
+             {long + "x": "b", "remote_addr": "198.51.100.1", **times, "ip": "198.51.100.2"},
+             {long: "c", "ip": "198.51.100.2", "ts": START_S + 10, "remote_addr": "198.51.100.1", "msec": f"{START_S + 1}.000"},
+             {**{f"x{i}": i for i in range(40)}, "remote_addr": "198.51.100.1", "msec": f"{START_S + 1}.000"},
+             {"": "", **times, "remote_addr": "198.51.100.1", long: "d"},
+             {"user": "u", **times, "remote_addr": "198.51.100.1"}]  # msec where time stood
+    orders = [lines, lines[::-1], [lines[i % 6] for i in range(0, 50, 5)], [lines[0], lines[5]] * 5]
+    for order in orders:
+        told = simulate(write("orders.json", map(json.dumps, order)))
+        assert (told["requests"], told["keys"], told["first_ms"], told["last_ms"]) == \
+            (len(order), 1, (START_S + 1) * 1000, (START_S + 1) * 1000), told
+        assert told["top"][0]["key"] == "198.51.100.1", told["top"]
+        decisions = PLACE / "orders.csv"
+        simulate(f"--key=field:{long}", f"--decisions={decisions}", PLACE / "orders.json")
+        keys = [line.split(",")[1] for line in decisions.read_text().splitlines()]
+        assert keys == [line[long] for line in order if long in line], keys
+    # Of two fields of one name the first one counts.
+    twice = '{"ip":"198.51.100.1","ip":"198.51.100.2","ts":%d}' % START_S
+    assert simulate(write("twice.json", [twice] * 9))["top"][0]["key"] == "198.51.100.1"
 
 
 def test_header_fields_are_keys():

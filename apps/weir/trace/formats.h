@@ -8,11 +8,22 @@
 
 enum line { LINE_RECORD, LINE_EMPTY, LINE_MALFORMED };
 
+/* The name that stood in one place of a line of JSON, and of which fields it is a name. */
+#define JSON_PLACES    32
+#define JSON_NAME_SIZE 24
+struct json_name {
+    char text[JSON_NAME_SIZE];
+    unsigned char length; /* 0: no name was kept */
+    unsigned char fields; /* a bit for each field, as ranks; see json.c */
+    unsigned char ranks[FIELD_COUNT + 1];
+};
+
 /* What reading a line needs beside the line. */
 struct line_reader {
     const struct selection *selection;
     struct time_cache cache;
-    char scratch[KEY_MOST + 1]; /* a key that does not stand in its line as it is */
+    struct json_name names[JSON_PLACES]; /* a log has the same names in the same places on nearly all lines */
+    char scratch[KEY_MOST + 1];          /* a key that does not stand in its line as it is */
 };
 
 /* Reads a line without its line end. LINE_EMPTY: nothing is wrong with the line, and it is no request. */

@@ -34,10 +34,8 @@ static const char *find_time(struct line_reader *reader, const char *line, const
 /* "198.51.100.7:40000" before the time, without the port. */
 static bool client_of(const char *line, const char *time, struct span *out)
 {
-    const char *first = time - 1;
-    while (first > line && first[-1] != ' ') {
-        first--;
-    }
+    const char *space = memrchr(line, ' ', (size_t) (time - 1 - line));
+    const char *first = space != NULL ? space + 1 : line;
     const char *colon = memrchr(first, ':', (size_t) (time - 1 - first));
     if (colon == NULL || colon == first) {
         return false;

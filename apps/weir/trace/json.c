@@ -29,7 +29,8 @@ struct found {
 
 /* What a line is read for: the fields above, and in the last place the field that is the key. */
 struct wanted {
-    const struct selection *selection;
+    struct line_reader *reader;
+    size_t place; /* of the next name in the line */
     struct found all[FIELD_COUNT + 1];
 };
 
@@ -90,22 +91,47 @@ static bool is_named(struct span name, const char *text)
     return text != NULL && strlen(text) == name.length && memcmp(text, name.text, name.length) == 0;
 }
 
-/* Keeps a value that is wanted by its name. */
-static void keep(struct wanted *wanted, struct span name, const struct found *value)
+/* The fields that a name is of, and how much it is preferred for each. */
+static void rank_name(const struct selection *s, struct span name, struct json_name *out)
 {
-    const struct selection *s = wanted->selection;
+    out->fields = 0;
     for (int field = 0; field < FIELD_COUNT; field++) {
-        struct found *found = &wanted->all[field];
-        for (int rank = 0; rank < found->rank; rank++) {
+        for (unsigned char rank = NAMES_MOST; rank-- != 0;) {
             if (is_named(name, s->names[field] != NULL ? s->names[field] : usual[field][rank])) {
-                *found = *value;
-                found->rank = rank;
+                out->fields |= (unsigned char) (1U << field);
+                out->ranks[field] = rank;
             }
         }
     }
     if (s->key == KEY_FIELD && is_named(name, s->key_name)) {
-        wanted->all[FIELD_COUNT] = *value;
-        wanted->all[FIELD_COUNT].rank = 0;
+        out->fields |= 1U << FIELD_COUNT;
+        out->ranks[FIELD_COUNT] = 0;
+    }
+}
+
+/* What is known of the next name in the line: as in the line before, where that had the same name. */
+static const struct json_name *look_up(struct wanted *wanted, struct span name)
+{
+    struct json_name *kept = &wanted->reader->names[wanted->place++ % JSON_PLACES];
+    if (kept->length != name.length || name.length == 0 || memcmp(kept->text, name.text, name.length) != 0) {
+        rank_name(wanted->reader->selection, name, kept);
+        kept->length = name.length <= JSON_NAME_SIZE ? (unsigned char) name.length : 0;
+        memcpy(kept->text, name.text, kept->length);
+    }
+    return kept;
+}
+
+/* Keeps a value that is wanted by its name. Of two fields of one name the first one counts, as a key the last one. */
+static void keep(struct wanted *wanted, struct span name, const struct found *value)
+{
+    const struct json_name *known = look_up(wanted, name);
+    for (unsigned fields = known->fields; fields != 0; fields &= fields - 1) {
+        const int field = __builtin_ctz(fields);
+        struct found *found = &wanted->all[field];
+        if (known->ranks[field] < found->rank || field == FIELD_COUNT) {
+            *found = *value;
+            found->rank = known->ranks[field];
+        }
     }
 }
 
@@ -215,7 +241,7 @@ static bool take_key(struct line_reader *reader, const struct wanted *wanted, st
 
 enum line json_read(struct line_reader *reader, const char *line, const char *end, struct record *out)
 {
-    struct wanted wanted = {.selection = reader->selection};
+    struct wanted wanted = {.reader = reader};
     line = skip_space(line, end);
     if (line == end) {
         return LINE_EMPTY;

@@ -7,6 +7,9 @@
 
 #define SECONDS_A_DAY 86400
 
+/* The most digits of a time since the epoch: of nanoseconds. */
+#define EPOCH_DIGITS 19
+
 /* A fraction of a second is read to milliseconds. */
 #define FRACTION_DIGITS 3
 
@@ -186,22 +189,23 @@ static bool read_epoch(const char *text, size_t length, uint64_t *out_ms, bool *
 {
     size_t digits = 0, fraction = 0;
     int64_t ms = 0;
-    while (digits < length && is_digit(text[digits])) {
-        digits++;
+    uint64_t number = 0;
+    for (; digits < length && digits <= EPOCH_DIGITS && is_digit(text[digits]); digits++) {
+        number = number * 10 + (uint64_t) (text[digits] - '0');
     }
     *whole = digits == length && digits <= 11;
-    if (digits == 0 || digits > 19) {
+    if (digits == 0 || digits > EPOCH_DIGITS) {
         return false;
     }
-    const int64_t number = read_digits(text, digits);
     if (digits < length) {
         ms = text[digits] == '.' ? read_fraction(text + digits + 1, length - digits - 1, &fraction) : 0;
-        return fraction != 0 && digits + 1 + fraction == length && digits <= 11 && finish(number, 0, ms, out_ms);
+        return fraction != 0 && digits + 1 + fraction == length && digits <= 11 &&
+               finish((int64_t) number, 0, ms, out_ms);
     }
     if (digits <= 11) {
-        return finish(number, 0, 0, out_ms);
+        return finish((int64_t) number, 0, 0, out_ms);
     }
-    *out_ms = (uint64_t) number / (digits <= 14 ? 1 : digits <= 17 ? 1000 : 1000000);
+    *out_ms = number / (digits <= 14 ? 1 : digits <= 17 ? 1000 : 1000000);
     return true;
 }
 
