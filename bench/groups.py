@@ -297,6 +297,11 @@ def dns_baseline(name, figures):
     return name.replace("dnsdist", "gateway") if "dnsdist" in name else None
 
 
+def measure_simulate(run, figures):
+    run.program("apps", "weir", "weir")
+    measure_script(run, figures, "simulate.py", *([] if run.scale == 1 else ["--quick"]))
+
+
 GROUPS = (
     benchmarks("floor", "What a check takes beside the least it can be: a counter at hand (one load, one comparison, one "
                "addition, one store), called in a shared library as weir is. `weir` is `weir_check` of a hot key with the "
@@ -360,4 +365,7 @@ GROUPS = (
           "clients, beside a flood and without one.", measure_gateway_flood, gateway_flood_baseline, paired=True),
     Group("dns", "Processor time of the gateway and of dnsdist for a query that they forward, and for one that they drop.",
           measure_dns, dns_baseline, paired=True),
+    Group("simulate", "Processor time of a line of a log that `weir simulate` reads (`weir`), that `wc -l` reads, whose client awk "
+          "counts, and that GoAccess reports on.", measure_simulate,
+          lambda name, figures: f"{name.rpartition('/')[0]}/awk", paired=True),
 )
