@@ -69,7 +69,7 @@ bool redis_link_find_shards(struct redis_link *link, weir_error *error);
 /* Makes a shard, by its index, the present server. False: it cannot be reached, and `error` has a sentence. */
 bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error);
 
-/* The present server in sentences: its host and port, or its path. */
+/* The present server, if there is one, in sentences: its host and port, or its path. */
 const char *redis_link_server(const struct redis_link *link);
 const char *redis_link_shard(const struct redis_link *link, size_t shard);
 

@@ -365,6 +365,8 @@ def test_a_redis_that_goes_and_comes_back_is_shown_so():
         redis.child.kill()
         redis.child.wait()
         screen.until("no answer: Redis at ")
+        screen.until("Connection refused")  # it has tried to connect again
+        screen.until(f"in Redis at {redis.path}")
         redis.child = subprocess.Popen(redis.child.args, stdout=subprocess.DEVNULL)
         screen.until("every 0.1 s")
         screen.press("q")

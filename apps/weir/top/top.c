@@ -87,6 +87,7 @@ struct session {
     struct top_nodes nodes;
     char *url; /* of Redis */
     struct redis_link link;
+    char server[TOP_NAME_SIZE]; /* of Redis, the last one that was reached */
     struct fleet_sample sample;
     struct top_view view;
     bool failed; /* Redis, at the last reading */
@@ -183,11 +184,14 @@ static void close_source(struct session *s)
 
 static void make_view(struct session *s)
 {
+    if (s->of_redis && s->link.present != NULL) { /* else it could not be reached again */
+        (void) snprintf(s->server, sizeof(s->server), "%.127s", redis_link_server(&s->link));
+    }
     top_view_clear(&s->view);
     if (s->helps) {
         top_view_help(&s->view);
     } else if (s->of_redis) {
-        top_view_fleet(&s->view, &s->sample, redis_link_server(&s->link));
+        top_view_fleet(&s->view, &s->sample, s->server);
     } else {
         top_view_nodes(&s->view, &s->nodes, s->sort);
     }
