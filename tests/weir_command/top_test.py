@@ -11,6 +11,7 @@ import http.server
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import socketserver
@@ -344,6 +345,31 @@ def test_a_sample_is_bounded_and_goes_round():
         # Reading after reading the walk comes by every record, and keeps the hottest.
         with Screen(*WEIR, "top", "--redis", redis.url, "--sample=2000", "--interval=0.1", columns=120) as screen:
             screen.until("k19999 ")
+            screen.press("q")
+            assert screen.ended()[:2] == (0, True)
+
+
+def test_what_a_large_sample_takes_grows_with_its_size_alone():
+    with Redis() as redis:
+        lines = "".join(f"HSET weir:{{{n % 16:03x}}}:f1s:api:k{n // 2}:{7 + n % 2} sum {n + 1}\n" for n in range(65000))
+        subprocess.run(["redis-cli", "-s", str(redis.path)], input=lines, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        found = data("top", "--redis", redis.url, "--sample=100000")
+        taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        assert taken < 10, f"{taken} s of the processor"  # each name against each other: 20 s
+        assert found["sampled"] >= 65000 and len(found["records"]) == 256, (found["sampled"], len(found["records"]))
+        keys = [one["key"] for one in found["records"]]
+        assert len(set(keys)) == 256 and all(one["units"] % 2 == 0 for one in found["records"]), keys  # of a key the later window
+
+
+def test_a_record_that_readings_come_by_again_is_shown_once():
+    with Redis() as redis:
+        redis.call("HSET", "weir:{0f3}:f1s:api:again:7", "sum", "5 0 0")
+        with Screen(*WEIR, "top", "--redis", redis.url, "--interval=0.1", columns=120) as screen:
+            screen.until("again ")
+            redis.call("HSET", "weir:{0f3}:f1s:api:again:7", "sum", "6 0 0")
+            screen.until(lambda: re.search(r"again +api +f1s +6\b", screen.text()))
+            assert screen.text().count("again ") == 1, screen.text()
             screen.press("q")
             assert screen.ended()[:2] == (0, True)
 

@@ -141,29 +141,17 @@ static bool read_name(const struct fleet_sample *sample, const char *name, struc
     return true;
 }
 
-/* The place of a record, which a reading before may have given it; the end: it is new. */
-static size_t place_of(const struct fleet_sample *sample, const struct sample_record *record)
-{
-    size_t at = 0;
-    while (at < sample->record_count && strcmp(sample->records[at].name, record->name) != 0) {
-        at++;
-    }
-    return at;
-}
-
 static void take_name(struct fleet_sample *sample, const struct sample_shard *shard, const char *name)
 {
     struct sample_record record;
     if (name == NULL || !read_name(sample, name, &record)) {
         return;
     }
-    const size_t at = place_of(sample, &record);
-    if (at == sample->record_capacity) {
+    if (sample->record_count == sample->record_capacity) {
         return;
     }
     record.shard = shard;
-    sample->records[at] = record;
-    sample->record_count += at == sample->record_count;
+    sample->records[sample->record_count++] = record; /* a second time where a reading before has kept it */
     sample->seen++;
 }
 
@@ -288,30 +276,46 @@ static int compare_records(const void *a, const void *b)
     return strcmp(one->name, other->name);
 }
 
-/* Whether a later window of the same key is there. */
-static bool is_outdated(const struct fleet_sample *sample, const struct sample_record *record)
+/* The key, then its latest window, and of one name the most units. */
+static int compare_windows(const void *a, const void *b)
 {
-    for (size_t i = 0; record->window != 0 && i < sample->record_count; i++) {
-        const struct sample_record *other = &sample->records[i];
-        if (other->window > record->window && strcmp(other->key, record->key) == 0 &&
-            strcmp(other->policy, record->policy) == 0 && strcmp(other->limit, record->limit) == 0) {
-            return true;
-        }
+    const struct sample_record *one = a;
+    const struct sample_record *other = b;
+    const int keys = strcmp(one->key, other->key);
+    const int policies = keys != 0 ? keys : strcmp(one->policy, other->policy);
+    const int limits = policies != 0 ? policies : strcmp(one->limit, other->limit);
+    if (limits != 0 || one->window != other->window) {
+        return limits != 0 ? limits : one->window < other->window ? 1 : -1;
     }
-    return false;
+    const int names = strcmp(one->name, other->name);
+    return names != 0 ? names : (one->units < other->units) - (one->units > other->units);
 }
 
-/* Leaves the hottest records. */
+/* Whether a record behind `before`, as compare_windows orders them, says nothing more of its key. */
+static bool is_outdated(const struct sample_record *record, const struct sample_record *before)
+{
+    const bool same = strcmp(before->key, record->key) == 0 && strcmp(before->policy, record->policy) == 0 &&
+                      strcmp(before->limit, record->limit) == 0;
+    return same && (before->window != record->window || strcmp(before->name, record->name) == 0);
+}
+
+/* Leaves the hottest records: of a key those of its latest window, and each name once. */
 static void keep_hottest(struct fleet_sample *sample)
 {
-    qsort(sample->records, sample->record_count, sizeof(sample->records[0]), compare_records);
+    struct sample_record *records = sample->records;
     size_t kept = 0;
-    for (size_t i = 0; i < sample->record_count && kept < RECORDS_MOST; i++) {
-        if (sample->records[i].units > 0 && !is_outdated(sample, &sample->records[i])) {
-            sample->records[kept++] = sample->records[i];
+    qsort(records, sample->record_count, sizeof(records[0]), compare_windows);
+    for (size_t i = 0; i < sample->record_count; i++) {
+        if (kept == 0 || !is_outdated(&records[i], &records[kept - 1])) {
+            records[kept++] = records[i];
         }
     }
-    sample->record_count = kept;
+    qsort(records, kept, sizeof(records[0]), compare_records);
+    sample->record_count = 0;
+    while (sample->record_count < kept && sample->record_count < RECORDS_MOST &&
+           records[sample->record_count].units > 0) {
+        sample->record_count++;
+    }
 }
 
 /* The row of a server among the shards, which a reading before may have given it. */
@@ -371,6 +375,7 @@ bool fleet_sample_read(struct fleet_sample *sample, struct redis_link *link, wei
         return false;
     }
     sample->seen = 0;
+    size_t good = 0;
     /* What is read is read anew: records of a shard that gives no answer are left out. */
     for (size_t i = 0; i < sample->record_count; i++) {
         sample->records[i].units = 0;
@@ -382,12 +387,12 @@ bool fleet_sample_read(struct fleet_sample *sample, struct redis_link *link, wei
         }
         shard->up = read_shard(sample, shard, link, now_us, error);
         up += shard->up;
+        good = shard->up ? shard->index : good;
         (void) snprintf(shard->error, sizeof(shard->error), "%.127s", shard->up ? "" : error->message);
     }
-    if (up != 0) {
-        keep_hottest(sample);
-    }
-    return up != 0;
+    keep_hottest(sample);
+    /* The next reading begins at a shard that has answered. */
+    return up != 0 && redis_link_choose(link, good, error);
 }
 
 size_t fleet_sample_lost(const struct fleet_sample *sample, size_t *count)
