@@ -61,11 +61,28 @@ def names_of(server):
     return [name for name in server.call("--scan", "--pattern", "weir:{*}:*:*:*") if name]
 
 
+KEPT = []
+
+
 @contextlib.contextmanager
-def busy_cluster():
+def empty_cluster(whole=True):
+    """A Cluster without keys: one for all tests, as servers of a new one answer after 2 s alone. `whole`: it is so at the end."""
+    cluster = KEPT.pop() if KEPT else Cluster()
+    with contextlib.ExitStack() as end:
+        end.enter_context(cluster)
+        yield cluster
+        if whole:
+            for server in cluster.servers:
+                server.call("FLUSHALL")
+            end.pop_all()
+            KEPT.append(cluster)
+
+
+@contextlib.contextmanager
+def busy_cluster(whole=True):
     """A Cluster, its policy file, and a node that has used 40 keys: every shard has some, and all of api are at their limit."""
     path = file("cluster.yaml", CLUSTER)
-    with Cluster() as cluster, Node(cluster, path) as node:
+    with empty_cluster(whole) as cluster, Node(cluster, path) as node:
         for number in range(20):
             node.charge("api", f"k{number}", 100 + number)
             node.charge("login", f"k{number}", 1)
@@ -108,12 +125,13 @@ def test_each_server_of_a_cluster_has_findings_of_its_own():
         lines = [line for line in out.splitlines() if re.match(r"\w+ +memory: ", line)]
         assert len(lines) == 2 and lines[0].startswith(f"ok   memory: 127.0.0.1:{cluster.servers[0].port}: "), out
         assert lines[1].startswith(f"bad  memory: 127.0.0.1:{cluster.servers[2].port}: "), out
+        cluster.servers[2].call("CONFIG", "SET", "maxmemory", "0")
 
 
 def test_a_reading_of_a_cluster_is_bounded_and_goes_round():
     if not HAS_TOP:
         raise Skipped("there is no weir top")
-    with Cluster() as cluster:
+    with empty_cluster() as cluster:
         for server in cluster.servers:
             lines = "".join(f"SET weir:{{{n:03x}}}:f1s:api:k{n}:7 x\n" for n in range(1024))
             subprocess.run(["redis-cli", "-s", str(server.path)], input=lines, text=True, stdout=subprocess.DEVNULL, timeout=60, check=True)
@@ -127,17 +145,22 @@ def test_a_reading_of_a_cluster_is_bounded_and_goes_round():
 
 
 def test_a_shard_that_is_gone_is_told_and_the_others_are_read():
-    with busy_cluster() as (cluster, path, _):
+    with busy_cluster(whole=False) as (cluster, path, _):
         needed = {cluster.owner("weir:nodes"), cluster.owner("weir:overrides")}
         gone = next(server for server in cluster.servers if server not in needed)
         left = next(server for server in cluster.servers if server is not gone)
         lost = len(names_of(gone))
+        for server in cluster.servers:
+            server.call("CONFIG", "SET", "cluster-node-timeout", "500")
         gone.child.kill()
         gone.child.wait()
         end = time.monotonic() + 60  # until the others know: they answer nothing for a moment
         while "cluster_state:ok" not in left.call("CLUSTER", "INFO") or not any("fail" in line for line in left.call("CLUSTER", "NODES")):
             assert time.monotonic() < end
             time.sleep(0.05)
+        for server in cluster.servers:
+            if server is not gone:
+                server.call("CONFIG", "SET", "cluster-node-timeout", "15000")  # the others stay, however slow they are
         url = f"redis://127.0.0.1:{left.port}"
         says = f"Redis at 127.0.0.1:{gone.port}: Connection refused"
         if HAS_TOP:
@@ -163,6 +186,8 @@ def test_a_slot_that_is_moving_is_followed():
             assert source.call("MIGRATE", "127.0.0.1", target.port, moved, 0, 5000) == ["OK"]
         assert "0 left of 100" in weir("explain", "--policies", path, "--redis", cluster.url, "api", key, code=1)[0]
         weir("explain", "--policies", path, "--redis", f"redis://127.0.0.1:{cluster.servers[2].port}", "api", key, code=1)
+        for server in (source, target):
+            server.call("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 def test_a_cluster_whose_shards_are_not_told_is_read_in_part_and_it_says_so():
@@ -176,7 +201,13 @@ def test_a_cluster_whose_shards_are_not_told_is_read_in_part_and_it_says_so():
         assert not next(one for one in found if one["name"] == "keys").get("whole", False)
         if HAS_TOP:
             assert "NOPERM" in weir("top", "--once", "--redis", f"redis+cluster://few:s3cret@{hosts}", code=3)[1]
+        for server in cluster.servers:
+            server.call("ACL", "DELUSER", "few")
 
 
 if __name__ == "__main__":
-    run(globals())
+    try:
+        run(globals())
+    finally:
+        while KEPT:
+            KEPT.pop().all.close()
