@@ -19,6 +19,16 @@
 /* Bytes of an answer. The log of a key has the most: some 40 bytes for each unit. */
 #define ANSWER_MAX ((size_t) 256 << 20)
 
+/* A signal may come before a wait begins: each part of the wait is so long. */
+#define PART_MS 200
+
+static const volatile sig_atomic_t *end_signal; /* NULL: signals end the program */
+
+void redis_connection_end_by(const volatile sig_atomic_t *signal)
+{
+    end_signal = signal;
+}
+
 static int64_t clock_ms(void)
 {
     struct timespec now;
@@ -82,17 +92,19 @@ static bool fail_again(const struct redis_connection *c, weir_error *error)
     return error_set(error, -EIO, "%s: %s", c->name, c->lost) == 0;
 }
 
-/* Waits until the socket can go on. False: the time is over, which is why the connection is lost. */
+/* Waits until the socket can go on, or a part of the time. False: the time is over, or a signal has come, which is why
+ * the connection is lost. */
 static bool await(struct redis_connection *c, int64_t end_ms, weir_error *error)
 {
     struct pollfd fd;
     const int64_t left_ms = end_ms - clock_ms();
     socket_wait_for(c->socket, &fd);
-    if (left_ms <= 0) {
-        fail(c, -ETIMEDOUT, error);
+    const bool ends = end_signal != NULL && *end_signal != 0;
+    if (left_ms <= 0 || ends) {
+        fail(c, ends ? -EINTR : -ETIMEDOUT, error);
         return false;
     }
-    (void) poll(&fd, 1, (int) left_ms);
+    (void) poll(&fd, 1, (int) (left_ms < PART_MS ? left_ms : PART_MS));
     return true;
 }
 

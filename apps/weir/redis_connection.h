@@ -4,6 +4,7 @@
 #ifndef WEIR_REDIS_CONNECTION_H
 #define WEIR_REDIS_CONNECTION_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,6 +23,9 @@ struct redis_connection {
     char name[URL_FIELD_SIZE + 32]; /* in sentences: "Redis at host:port" */
     char lost[160];                 /* why it was lost */
 };
+
+/* From now on no connection waits once this is a signal's number, not 0: for programs that handle signals. */
+void redis_connection_end_by(const volatile sig_atomic_t *signal);
 
 /* NULL: out of memory. `host` "" is the URL's path. */
 struct redis_connection *redis_connection_make(const struct redis_url *url, const char *host, const char *port,

@@ -5,7 +5,7 @@ weir top: one reading as text and as JSON, and the full screen on a terminal. to
 TAP. Nodes are HTTP servers of this test; with GATEWAY in the environment, gateways and a private Redis as well.
 
 Guards: apps/weir/top/top.c, apps/weir/top/top_nodes.c, apps/weir/top/top_status.c, apps/weir/top/top_view.c,
-apps/weir/top/top_screen.c, apps/weir/top/tell_top.c, apps/weir/top/fleet_sample.c, apps/weir/redis_link.c
+apps/weir/top/top_screen.c, apps/weir/top/tell_top.c, apps/weir/top/fleet_sample.c, apps/weir/redis_link.c, apps/weir/redis_connection.c
 """
 import http.server
 import json
@@ -397,6 +397,17 @@ def test_a_redis_that_goes_and_comes_back_is_shown_so():
         screen.until("every 0.1 s")
         screen.press("q")
         assert screen.ended()[:2] == (0, True)
+
+
+def test_a_signal_ends_the_wait_for_a_redis_that_hangs():
+    with Redis() as redis, Screen(*WEIR, "top", "--redis", redis.url, "--interval=0.1", columns=120) as screen:
+        screen.until("Nodes: 0 live of 0")
+        redis.child.send_signal(signal.SIGSTOP)
+        time.sleep(1)  # until a reading waits; each waits for 5 s
+        screen.child.send_signal(signal.SIGINT)
+        code, restored, fault = screen.ended()
+        assert (code, restored, fault) == (-signal.SIGINT, True, ""), (code, restored, fault)
+        assert b"Interrupted system call" in screen.all and b"timed out" not in screen.all
 
 
 def test_gateways_are_asked_as_they_serve():

@@ -326,6 +326,7 @@ static int run_screen(struct session *s)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         (void) sigaction(numbers[i], &(struct sigaction){.sa_handler = note_signal}, NULL);
     }
+    redis_connection_end_by(&end_signal);
     int64_t next_ms = 0;
     show(s);
     while (end_signal == 0 && take_keys(s, &next_ms)) {
