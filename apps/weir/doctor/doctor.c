@@ -160,28 +160,44 @@ static void look_at_server(struct doctor *d)
     d->info = NULL;
 }
 
+/* Looks at a shard. False: it cannot be reached, or has stopped to answer, which is told. */
+static bool look_at_shard(struct doctor *d, size_t shard)
+{
+    weir_error error;
+    d->of_shard = true;
+    if (redis_link_choose(d->link, shard, &error)) {
+        look_at_server(d);
+    } else {
+        struct sentence words = {.length = 0};
+        d->of_shard = false;
+        d->unanswered = true;
+        sentence_add(&words, "%s", error.message);
+        doctor_tell(d, FINDING_BAD, "shards", &words,
+                    "nodes keep the reports of its keys until it is back: see redis-cli --cluster check");
+    }
+    const bool good = !d->unanswered;
+    d->lost[shard] = !good;
+    d->unreached = d->unreached || !good;
+    d->unanswered = false; /* the others may answer */
+    return good;
+}
+
 /* Looks at each shard of a Cluster: of all but the first, what is not good is told. */
 static void look_at_shards(struct doctor *d)
 {
     struct sentence words = {.length = 0};
     weir_error error;
     size_t reached = 0;
-    for (size_t i = 0; i < d->link->shard_count && !d->unanswered; i++) {
-        if (redis_link_choose(d->link, i, &error)) {
-            d->of_shard = true;
-            look_at_server(d);
+    size_t last = 0;
+    for (size_t i = 0; i < d->link->shard_count; i++) {
+        if (look_at_shard(d, i)) {
             d->further = true;
+            last = i;
             sentence_add(&words, "%s%s", reached++ == 0 ? ": " : ", ", redis_link_shard(d->link, i));
-        } else {
-            struct sentence lost = {.length = 0};
-            d->of_shard = d->further = false;
-            d->unreached = true;
-            sentence_add(&lost, "%s", error.message);
-            doctor_tell(d, FINDING_BAD, "shards", &lost,
-                        "nodes keep the reports of its keys until it is back: see redis-cli --cluster check");
         }
     }
     d->of_shard = d->further = false;
+    d->unanswered = reached == 0 || !redis_link_choose(d->link, last, &error);
     struct sentence all = {.length = 0};
     sentence_add(&all, "%zu of %zu answer%s", reached, d->link->shard_count, words.text);
     doctor_tell(d, FINDING_OK, "shards", &all, NULL);
@@ -202,7 +218,10 @@ static void look_at_servers(struct doctor *d)
         d->link->shard_count = 0;
         sentence_add(&words, "the shards of this Cluster are not known, so one of them was looked at: %s",
                      error.message);
-        doctor_tell(d, FINDING_WARN, "shards", &words, "run this command as a user with +cluster|slots");
+        doctor_tell(d, FINDING_WARN, "shards", &words,
+                    strstr(error.message, "NOPERM") != NULL
+                        ? "run this command as a user with +cluster|slots"
+                        : "see redis-cli cluster slots: this command takes up to 80 servers");
     }
     if (!d->unanswered) {
         script_checks(d);

@@ -18,13 +18,14 @@ struct doctor {
     struct output *out;
     struct redis_link *link;
     const char *prefix;
-    const char *policies;     /* the policy file; NULL: none */
-    enum finding_level worst; /* so far; notes aside */
-    bool unanswered;          /* Redis has stopped to answer */
-    bool of_shard;            /* a Cluster's server is looked at: findings have its name */
-    bool further;             /* and it is not the first: what is good is not told again */
-    bool unreached;           /* a shard could not be looked at */
-    char *info;               /* the answer to INFO; NULL: refused */
+    const char *policies;          /* the policy file; NULL: none */
+    enum finding_level worst;      /* so far; notes aside */
+    bool unanswered;               /* Redis has stopped to answer */
+    bool of_shard;                 /* a Cluster's server is looked at: findings have its name */
+    bool further;                  /* and it is not the first: what is good is not told again */
+    bool unreached;                /* a shard could not be looked at */
+    bool lost[REDIS_LINK_SERVERS]; /* by shard: it could not, and is not tried again */
+    char *info;                    /* the answer to INFO; NULL: refused */
     struct fleet_nodes nodes;
 };
 

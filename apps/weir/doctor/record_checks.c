@@ -130,11 +130,11 @@ static bool walk_names(struct doctor *d, const struct walk *walk, struct sample 
     return !more && !*refused;
 }
 
-/* As walk_names, of a shard. */
+/* As walk_names, of a shard: one that was lost before is left out. */
 static bool walk_shard(struct doctor *d, size_t shard, const struct walk *walk, struct sample *sample, bool *refused)
 {
     weir_error error; /* look_at_shards has told of a shard that cannot be reached */
-    return redis_link_choose(d->link, shard, &error) && walk_names(d, walk, sample, refused);
+    return !d->lost[shard] && redis_link_choose(d->link, shard, &error) && walk_names(d, walk, sample, refused);
 }
 
 /* Reads the policy file. False: it cannot be used any more, as doctor.c has read it before. */
