@@ -333,6 +333,17 @@ def test_redis_shows_heartbeats_and_the_hottest_records():
         assert fault == "" and re.search(r"^hot +api +f1s +900$", out, re.M) and out.startswith("Nodes: 1 live of 3, "), out
 
 
+def test_numbers_of_a_stranger_do_no_harm():
+    least, most = -1 << 63, (1 << 63) - 1
+    with Redis() as redis:
+        for number in (least, most):
+            redis.call("ZADD", "weir:nodes", "+inf", f"!1:{number}:1", "-inf", f"aaaaaaaaaaaa:{number}:{number}", "1e300", "bbbbbbbbbbbb:1:1")
+            redis.call("HSET", f"weir:{{0f4}}:b1s:login:{number}", "unit", "1", "tat:1", number)
+            redis.call("HSET", f"weir:{{0f4}}:f1s:api:{number}:{number}", "sum", f"{number} 0 0")
+            data("top", "--redis", redis.url)
+            redis.call("FLUSHALL")
+
+
 def test_a_sample_is_bounded_and_goes_round():
     with Redis() as redis:
         lines = "".join(f"HSET weir:{{{n % 16:x}}}:f1s:api:k{n}:7 sum {n + 1}\n" for n in range(20000))

@@ -15,6 +15,16 @@
 #define SCAN_LEAST   10
 #define NODES_MOST   1000
 #define RECORDS_MOST 256 /* that are kept, the hottest */
+#define SECONDS_MOST INT64_C(1000000000000) /* of a server's clock */
+#define UNITS_MOST   1e18
+
+/* A number of Redis, which may be any: sums of a few have room. */
+static int64_t read_number(const char *text)
+{
+    const int64_t most = INT64_C(1) << 60;
+    const int64_t number = strtoll(text, NULL, 10);
+    return number > most ? most : number < -most ? -most : number;
+}
 
 bool fleet_sample_open(struct fleet_sample *sample, const char *prefix, size_t most)
 {
@@ -42,7 +52,7 @@ static bool read_time(struct redis_link *link, int64_t *now_us, weir_error *erro
     const bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
                       reply->element[0]->str != NULL && reply->element[1]->str != NULL;
     if (good) {
-        *now_us = strtoll(reply->element[0]->str, NULL, 10) * 1000000 + strtoll(reply->element[1]->str, NULL, 10);
+        *now_us = read_number(reply->element[0]->str) % SECONDS_MOST * 1000000 + read_number(reply->element[1]->str);
     } else if (reply != NULL) {
         (void) error_set(error, -EPROTO, "Redis at %s: TIME has no answer", redis_link_server(link));
     }
@@ -66,20 +76,18 @@ static bool read_node(struct sample_node *node, const char *member, const char *
     char id[TOP_NAME_SIZE];
     (void) snprintf(id, sizeof(id), "%.*s", (int) (colon - member < 64 ? colon - member : 64), member);
     (void) plain_line(node->id, sizeof(node->id), id);
-    const int64_t age = now_ms - strtoll(score, NULL, 10);
+    const int64_t age = now_ms - read_number(score);
     node->age_ms = age > 0 ? age : 0;
     node->state = node->age_ms > lifetime_ms ? "failed" : node->age_ms > suspect_ms ? "suspect" : "live";
     return *end == '\0';
 }
 
 /* Takes {member, score, ...} at a time of the server's clock. Returns fleet time. */
-static int64_t take_nodes(struct fleet_sample *sample, const redisReply *reply, int64_t now_us)
+static int64_t take_nodes(struct fleet_sample *sample, const redisReply *reply, int64_t clock_us)
 {
-    for (size_t i = 0; i + 1 < reply->elements; i += 2) {
-        const char *member = reply->element[i]->str;
-        const char *offset = *member == '!' ? strchr(member, ':') : NULL;
-        now_us += offset != NULL ? strtoll(offset + 1, NULL, 10) : 0;
-    }
+    const char *first = reply->elements != 0 ? reply->element[0]->str : ""; /* with the score +inf */
+    const char *offset = *first == '!' ? strchr(first, ':') : NULL;
+    const int64_t now_us = clock_us + (offset != NULL ? read_number(offset + 1) : 0);
     sample->node_count = 0;
     for (size_t i = 0; i + 1 < reply->elements && sample->node_count < NODES_MOST; i += 2) {
         sample->node_count += read_node(&sample->nodes[sample->node_count], reply->element[i]->str,
@@ -259,8 +267,9 @@ static bool read_levels(struct fleet_sample *sample, const struct sample_shard *
         if (reply == NULL) {
             return false;
         }
-        const int64_t left_us = reply->type == REDIS_REPLY_STRING ? strtoll(reply->str, NULL, 10) - levels->now_us : 0;
-        sample->records[i].units = left_us > 0 ? (double) left_us * 1e6 / (double) levels->units_ps[i] : 0;
+        const int64_t left_us = reply->type == REDIS_REPLY_STRING ? read_number(reply->str) - levels->now_us : 0;
+        const double units = left_us > 0 ? (double) left_us * 1e6 / (double) levels->units_ps[i] : 0;
+        sample->records[i].units = units < UNITS_MOST ? units : UNITS_MOST;
         freeReplyObject(reply);
     }
     return true;
