@@ -82,14 +82,14 @@ static void fail(struct redis_connection *c, int result, weir_error *error)
                       : result == -ECONNRESET ? "the server has closed the connection"
                                               : strerror(-result);
     (void) snprintf(c->lost, sizeof(c->lost), "%s", why);
-    (void) error_set(error, -EIO, "%s: %s", c->name, why);
+    (void) error_set(error, -ENOTCONN, "%s: %s", c->name, why);
     socket_close(c->socket);
 }
 
 /* Sets why the connection was lost before. Returns false. */
 static bool fail_again(const struct redis_connection *c, weir_error *error)
 {
-    return error_set(error, -EIO, "%s: %s", c->name, c->lost) == 0;
+    return error_set(error, -ENOTCONN, "%s: %s", c->name, c->lost) == 0;
 }
 
 /* Waits until the socket can go on, or a part of the time. False: the time is over, or a signal has come, which is why
@@ -116,7 +116,7 @@ static bool connect_socket(struct redis_connection *c, const struct redis_url *u
     target.name = url->servername[0] != '\0' ? url->servername : c->host;
     int result = socket_open(c->socket, &target);
     if (result != 0) {
-        (void) error_set(error, -EIO, "%s: %s", c->name, socket_failure(c->socket, result));
+        (void) error_set(error, -ENOTCONN, "%s: %s", c->name, socket_failure(c->socket, result));
         return false;
     }
     const int64_t end_ms = clock_ms() + TIMEOUT_MS;

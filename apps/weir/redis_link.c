@@ -306,6 +306,11 @@ bool redis_link_is_wrong_type(const weir_error *error)
     return error->code == -EPROTOTYPE;
 }
 
+bool redis_link_is_lost(const weir_error *error)
+{
+    return error->code == -ENOTCONN;
+}
+
 char *redis_link_take_url(const char *given)
 {
     const char *url = given != NULL ? given : getenv("WEIR_REDIS_URL");

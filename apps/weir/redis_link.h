@@ -76,6 +76,9 @@ const char *redis_link_shard(const struct redis_link *link, size_t shard);
 /* Whether redis_link_call has failed because the key holds another type. */
 bool redis_link_is_wrong_type(const weir_error *error);
 
+/* Whether a call has failed because a server cannot be reached, or has given no answer. */
+bool redis_link_is_lost(const weir_error *error);
+
 /*
  * A copy of Redis's URL: of the command line, where `given` is not NULL, else of WEIR_REDIS_URL. On the command line,
  * which every user of the machine can read, the rest of the URL is overwritten. NULL: there is no URL, or no memory.

@@ -75,7 +75,8 @@ void doctor_tell_open(struct doctor *d, enum finding_level level, const char *na
     output_styled(d->out, styles[level], padded);
     output_text(d->out, "%s: ", name);
     if (d->of_shard) {
-        output_text(d->out, "%s: ", redis_link_server(d->link));
+        output_styled(d->out, STYLE_PLAIN, redis_link_server(d->link)); /* as the Cluster calls it */
+        output_text(d->out, ": ");
     }
     output_styled(d->out, STYLE_PLAIN, words->text);
     output_text(d->out, "\n");

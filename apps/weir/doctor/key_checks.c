@@ -88,7 +88,9 @@ void key_checks(struct doctor *d, struct busy_keys *keys, bool whole)
     struct sentence words = {.length = 0};
     const bool good = busy_keys_judge(keys, d->link, READ_MS, &rows, &count, &error);
     whole = whole && !keys->partly;
-    if (!good) {
+    if (!good && redis_link_is_lost(&error)) {
+        doctor_unanswered(d, "HGETALL", &error);
+    } else if (!good) {
         sentence_add(&words, "%s", error.message);
         doctor_tell(d, FINDING_WARN, "keys", &words, "see the rights of this user, and the log of the server");
     } else if (keys->refused) {
