@@ -50,6 +50,7 @@ NOT_RUN = [
     ("README.md", "scripts/run ", LONG),
     ("docs/decisions/001-grants.md", "admitted =", "equations"),
     ("docs/embedding.md", "const char *format = MHD_lookup", "docs/examples/microhttpd_server.c does so, and tests/docs/run_examples_test.py runs it"),
+    ("docs/command.md", "note keys: api", "what weir doctor may say: tests/weir_command/doctor_test.py reads such lines"),
     ("docs/command.md", "weir top --status edge1", "tests/weir_command/top_test.py runs its like"),
     ("docs/command.md", "weir demo --fleet", "tests/weir_command/demo_test.py"),
     ("docs/command.md", "weir bench --seconds 60", "tests/weir_command/bench_test.py"),
