@@ -20,8 +20,8 @@
 #include "runs.h"
 
 #define LIMIT        2000
-#define SEEDS        40
-#define SEEDS_WINDOW 20
+#define SEEDS        20
+#define SEEDS_WINDOW 10
 #define MOST         1.05
 #define MORE_OF_LOG  0.08 /* units that passed at once leave a log at once, and then all nodes find equal room */
 #define LEAST_PART   0.9

@@ -20,7 +20,7 @@
 
 #include "runs.h"
 
-#define SEEDS      60
+#define SEEDS      30
 #define MOST       1.05
 #define LEAST_PART 0.9
 

@@ -19,7 +19,7 @@
 #include "runs.h"
 
 #define LIMIT       2000
-#define SEEDS       60
+#define SEEDS       30
 #define MOST        1.05
 #define MORE_OF_LOG 0.02 /* units that passed at once leave a log at once, and then all nodes find equal room */
 #define LEAST_PART  0.9

@@ -20,7 +20,7 @@
 #include "runs.h"
 
 #define LIMIT       2000
-#define SEEDS       20
+#define SEEDS       10
 #define MOST        1.05
 #define MORE_TODAY  0.03 /* what single seconds of buckets and of fixed windows reach today */
 #define MORE_OF_LOG 0.05 /* units that passed at once leave a log at once, and then all nodes find equal room */
