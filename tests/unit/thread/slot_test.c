@@ -242,6 +242,50 @@ static void test_all_slots_of_all_threads_are_settled_when_time_moves(void **sta
     end();
 }
 
+/* The first slot of a thread with units of a grant; slot_count: there is none. */
+static size_t first_granted(const weir_thread *t)
+{
+    size_t i = 0;
+    while (i < t->slot_count && load_relaxed(&t->accounts[i].granted) == 0) {
+        i++;
+    }
+    return i;
+}
+
+static void be_granted(weir_thread *t, uint64_t name)
+{
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), &name, sizeof(name));
+    for (int i = 0; i < 10; i++) {
+        assert_true(weir_check(t, &key, 1, NULL));
+    }
+}
+
+/* The first slot that has lapsed stands behind slots of the next thread that have lapsed as well. */
+static void test_a_slot_before_the_place_of_another_threads_first_one_is_settled(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    bool behind = false;
+    for (uint64_t first = 0; first < 100 && !behind; first++) {
+        begin_with(&policy, 1, 2);
+        weir_thread *next = weir_attach(d.w);
+        assert_true(weir_poll(d.w) >= 0);
+        be_granted(d.t, first);
+        for (uint64_t name = 1000; name < 1100; name++) {
+            be_granted(next, name);
+        }
+        behind = first_granted(d.t) < d.t->slot_count && first_granted(next) < first_granted(d.t);
+        fake_clock_advance(&d.clock, 2 * MILLISECOND); /* a tick, and no further settling, which comes by time */
+        assert_true(weir_poll(d.w) >= 0);
+        assert_int_equal(first_granted(d.t), d.t->slot_count);
+        assert_int_equal(first_granted(next), next->slot_count);
+        weir_detach(next);
+        end();
+    }
+    assert_true(behind);
+}
+
 static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(void **state)
 {
     (void) state;
@@ -309,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_every_policy_is_counted_by_itself),
         cmocka_unit_test(test_the_first_slot_behind_a_word_without_any_is_settled),
         cmocka_unit_test(test_all_slots_of_all_threads_are_settled_when_time_moves),
+        cmocka_unit_test(test_a_slot_before_the_place_of_another_threads_first_one_is_settled),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
     };
