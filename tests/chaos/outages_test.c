@@ -340,10 +340,14 @@ static int table(size_t runs, char **names, int name_count)
  * not count where a thread of a node did not run for LATE_MS in it or in the one before it: what then passes is what
  * the machine let happen. Limits hold closer than that: see docs/outages.md for what the table says. Sliding logs are
  * left out; what they let pass is further off.
+ *
+ * Redis and the threads that sync may also be late, and no node knows of that. So a run that is out of bounds is
+ * repeated with the same seed and with no run beside it; a defect is out of bounds in each of the TRIES.
  */
 #define LEAST   0.8
 #define MOST    1.2
 #define LATE_MS 100
+#define TRIES   3
 
 /* Appends what is out of bounds. Returns how many seconds have counted. */
 static uint32_t look_at(const struct job *job, char *wrong, size_t size)
@@ -360,7 +364,7 @@ static uint32_t look_at(const struct job *job, char *wrong, size_t size)
             const double most = most_in(result, limit, second);
             if ((job->limits & 1u << limit) != 0 && (least < LEAST || most > MOST)) {
                 const size_t used = strlen(wrong);
-                (void) snprintf(wrong + used, size - used, "%s at %.1f, seed %llu: %s, second %u: %.2f\n",
+                (void) snprintf(wrong + used, size - used, "# %s at %.1f, seed %llu: %s, second %u: %.2f\n",
                                 job->event->name, job->rates, (unsigned long long) job->seed, outage_limits[limit],
                                 second, least < LEAST ? least : most);
             }
@@ -369,16 +373,37 @@ static uint32_t look_at(const struct job *job, char *wrong, size_t size)
     return counted;
 }
 
+/* Looks at a run, and repeats the run while it is out of bounds. Returns whether a try was within bounds. */
+static bool within_bounds(struct job *job)
+{
+    static char wrong[4000];
+    for (uint32_t tries = 0; tries < TRIES; tries++) {
+        if (tries > 0) {
+            jobs_run(job, 1, 1);
+        }
+        if (!job->good) {
+            fail_msg("%s: no result", job->event->name);
+        }
+        wrong[0] = '\0';
+        const uint32_t counted = look_at(job, wrong, sizeof(wrong));
+        print_message("# %s: %u of %u seconds count\n", job->event->name, counted, job->result.seconds - WARM_UP);
+        if (wrong[0] == '\0') {
+            return true;
+        }
+        print_message("# outside %.1f to %.1f:\n%s\n", LEAST, MOST, wrong);
+    }
+    return false;
+}
+
 static void stays_within_bounds(double rates)
 {
     static struct job jobs[OUTAGE_EVENTS];
-    static char wrong[4000];
+    bool good = true;
     if (!server_available()) {
         skip();
     }
     const uint64_t seed = test_seed();
     size_t count = 0;
-    wrong[0] = '\0';
     for (size_t i = 0; i < OUTAGE_EVENTS; i++) {
         if (outage_events[i].in_test) {
             jobs[count++] = (struct job){
@@ -387,15 +412,9 @@ static void stays_within_bounds(double rates)
     }
     jobs_run(jobs, count, count);
     for (size_t i = 0; i < count; i++) {
-        if (!jobs[i].good) {
-            fail_msg("%s: no result", jobs[i].event->name);
-        }
-        const uint32_t counted = look_at(&jobs[i], wrong, sizeof(wrong));
-        print_message("# %s: %u of %u seconds count\n", jobs[i].event->name, counted, jobs[i].result.seconds - WARM_UP);
+        good = within_bounds(&jobs[i]) && good;
     }
-    if (wrong[0] != '\0') {
-        fail_msg("outside %.1f to %.1f:\n%s", LEAST, MOST, wrong);
-    }
+    assert_true(good);
 }
 
 static void test_in_no_second_of_an_outage_a_fleet_admits_far_more_or_less_than_the_limit(void **state)
