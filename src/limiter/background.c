@@ -39,8 +39,12 @@
 /* How often a caller of weir_sync looks whether another process has served the call. */
 #define SERVED_LOOK_NS NS_PER_MS
 
-/* How often lapsed grants of idle threads are settled. Denying threads do not wait for it; see settle_key. */
+/*
+ * How often lapsed grants of idle threads are settled, and the time between two pieces of that. Denying threads do not
+ * wait for it; see settle_key.
+ */
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
+#define SETTLE_PIECE_NS NS_PER_MS
 
 /* Slow passes of all threads so far. */
 static uint64_t passes(const struct limiter *limiter)
@@ -66,6 +70,24 @@ static void settle_in_section(struct limiter *limiter)
     const unsigned lane = rcu_enter_lane(limiter);
     (void) settle_lapsed_from(limiter, first);
     rcu_leave_lane(limiter, lane);
+}
+
+/* The pieces of a pass over lapsed grants that are due: one, or as many as a late caller has missed. */
+static void settle_when_due(weir *w, uint64_t now_ns)
+{
+    if (now_ns < w->settle_ns || w->asleep) {
+        return;
+    }
+    if (settle_pass_begins(&w->pass)) {
+        w->pass_ns = now_ns;
+    }
+    bool ended = false;
+    const unsigned lane = rcu_enter_lane(&w->limiter);
+    for (uint64_t due = 1 + (now_ns - w->settle_ns) / SETTLE_PIECE_NS; due != 0 && !ended; due--) {
+        ended = settle_piece(&w->limiter, &w->pass);
+    }
+    rcu_leave_lane(&w->limiter, lane);
+    w->settle_ns = max_u64(now_ns + SETTLE_PIECE_NS, ended ? w->pass_ns + SETTLE_EVERY_NS : 0);
 }
 
 static void count_denials(struct limiter *limiter, uint64_t now_ns)
@@ -136,10 +158,7 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
 {
     struct limiter *limiter = &w->limiter;
     run_tick(w, now_ns);
-    if (now_ns >= w->settle_ns && !w->asleep) {
-        w->settle_ns = now_ns + SETTLE_EVERY_NS;
-        settle_in_section(limiter);
-    }
+    settle_when_due(w, now_ns);
     if (limiter->max_processes > 1 && now_ns >= w->repair_ns) {
         w->repair_ns = now_ns + REPAIR_LOOK_NS;
         repair_next(limiter, &w->repair_cursor);
@@ -166,7 +185,10 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
         next_ns = now_ns + ASLEEP_LOOK_NS;
     } else if (limiter->host_time) {
         next_ns = now_ns + limiter->tick_ns;
+    } else {
+        next_ns = min_u64(next_ns, w->settle_ns);
     }
+    next_ns = min_u64(next_ns, top_denied_next_ns(&limiter->process.top_denied));
     waiting->count = w->has_fleet ? fleet_wait_for(w->fleet, waiting->fds, &next_ns) : 0;
     return next_ns;
 }

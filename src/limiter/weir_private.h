@@ -15,6 +15,7 @@
 #include "named/named.h"
 #include "policy/override_set.h"
 #include "thread/limiter.h"
+#include "thread/settle.h"
 #include "transport/transport.h"
 #include "weir/weir.h"
 
@@ -70,7 +71,9 @@ struct weir {
     _Atomic uint32_t stopping;
     uint64_t seen_passes; /* slow checks, when it last looked */
     uint64_t active_ns;   /* when that last changed */
-    uint64_t settle_ns;   /* when lapsed grants are settled next */
+    uint64_t settle_ns;   /* when the next piece of a pass over lapsed grants is due */
+    uint64_t pass_ns;     /* when that pass began */
+    struct settle_pass pass;
     bool asleep;
     uint64_t repair_ns;     /* when a joined process is looked at next, for its death */
     uint32_t repair_cursor; /* the one looked at last */

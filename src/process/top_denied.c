@@ -201,15 +201,17 @@ static bool collect_until(struct process *process, uint32_t end, uint32_t *room)
     return false;
 }
 
-/* Begins where the last collection ended, and goes once around: in a flood every key has its turn. */
-static void collect_denials(struct process *process)
+/*
+ * Begins where the last piece ended, and goes once around: in a flood every key has its turn. False: some are left.
+ */
+static bool collect_denials(struct process *process, uint64_t late_ns)
 {
     struct top_denied *top_denied = &process->top_denied;
     const uint32_t first = top_denied->shared->cursor;
-    uint32_t room = TOP_DENIED_MOST;
+    uint32_t room = (uint32_t) min_u64(TOP_DENIED_PIECE * (1 + late_ns / TOP_DENIED_PIECE_NS), TOP_DENIED_MOST);
     if (load_relaxed(&top_denied->shared->any) == 0 ||
         exchange_seq_cst(&top_denied->shared->any, 0) == 0) { /* [O3] before the bits */
-        return;
+        return true;
     }
     bool all = collect_until(process, top_denied->cell_count, &room);
     if (all) {
@@ -219,6 +221,7 @@ static void collect_denials(struct process *process)
     if (!all) {
         (void) exchange_seq_cst(&top_denied->shared->any, 1);
     }
+    return all;
 }
 
 static void halve(struct top_denied *top_denied, uint64_t times)
@@ -240,6 +243,11 @@ static void forget(struct top_denied *top_denied)
     }
 }
 
+uint64_t top_denied_next_ns(const struct top_denied *top_denied)
+{
+    return load_relaxed(&top_denied->shared->any) != 0 ? top_denied->shared->next_ns : UINT64_MAX;
+}
+
 void top_denied_step(struct process *process, uint64_t monotonic_ns)
 {
     struct top_denied *top_denied = &process->top_denied;
@@ -248,12 +256,12 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
     }
     const enum robust_lock how = robust_mutex_trylock(&top_denied->shared->lock);
     if (how == ROBUST_BUSY) {
-        return; /* a reader has it: next time */
+        top_denied->shared->next_ns = monotonic_ns + TOP_DENIED_PIECE_NS; /* a reader has it */
+        return;
     }
     if (how == ROBUST_DIED) {
         forget(top_denied);
     }
-    top_denied->shared->next_ns = monotonic_ns + TOP_DENIED_EVERY_NS;
     if (top_denied->shared->halve_ns == 0) {
         top_denied->shared->halve_ns = monotonic_ns + TOP_DENIED_HALF_LIFE_NS;
     }
@@ -263,7 +271,8 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
         top_denied->shared->halve_ns += times * TOP_DENIED_HALF_LIFE_NS;
         halve(top_denied, times);
     }
-    collect_denials(process);
+    const bool all = collect_denials(process, monotonic_ns - top_denied->shared->next_ns);
+    top_denied->shared->next_ns = monotonic_ns + (all ? TOP_DENIED_EVERY_NS : TOP_DENIED_PIECE_NS);
     (void) pthread_mutex_unlock(&top_denied->shared->lock);
 }
 

@@ -48,8 +48,14 @@
 /* weir.h promises this one. */
 #define TOP_DENIED_HALF_LIFE_NS (60 * NS_PER_S)
 
-/* How often denials are collected, and cells at most: 0.3 ms of work, some 1% of a core. */
+/*
+ * How often denials are collected. That is done in pieces: the time between two of them, and the cells of one. A piece
+ * is 10 us of work, some 1% of a core: a server's thread that shares a processor with the background thread waits for
+ * no more. A piece that comes late is as large as those that it stands for, up to TOP_DENIED_MOST cells.
+ */
 #define TOP_DENIED_EVERY_NS (32 * NS_PER_MS)
+#define TOP_DENIED_PIECE_NS NS_PER_MS
+#define TOP_DENIED_PIECE    64
 #define TOP_DENIED_MOST     2048
 
 /* The denials of a cell's key. */
@@ -127,6 +133,9 @@ static inline bool top_denied_is_due(const struct top_denied *top_denied, uint64
 {
     return monotonic_ns >= top_denied->shared->next_ns;
 }
+
+/* When top_denied_step() has something to do again, where denials wait to be collected; else UINT64_MAX. */
+uint64_t top_denied_next_ns(const struct top_denied *top_denied);
 
 /* Collects and halves when due. By the background thread. */
 void top_denied_step(struct process *process, uint64_t monotonic_ns);

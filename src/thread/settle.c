@@ -47,6 +47,15 @@
 #define SETTLE_BATCH 256
 
 /*
+ * A pass has some so many pieces, or fewer: a piece looks at this part of all slots, and settles this part of what the
+ * pass before settled. So a pass over many slots is no longer than one over few.
+ */
+#define SETTLE_PIECES 16
+
+/* Slots that a piece looks at in any case: some 10 us. */
+#define PIECE_LOOK 2048
+
+/*
  * Adds a slot's denials to the list of the keys denied most, and to the demand that is reported to the fleet. True: the
  * fleet has something to be told.
  */
@@ -282,22 +291,22 @@ static bool wants_settling(const struct slot *slot, const struct slot_account *a
            (lapsed || load_relaxed(&account->denied_counted) != slot_denied(slot, account));
 }
 
-/* The next slot of a thread from `index` on that has something lapsed to settle; t->slot_count: there is none. */
-static size_t next_lapsed(const struct weir_thread *t, size_t index, uint32_t epoch)
+/* The next slot of a thread, from `index` on, with something lapsed to settle; `end`: there is none below that. */
+static size_t next_lapsed(const struct weir_thread *t, size_t index, size_t end, uint32_t epoch)
 {
-    while (index < t->slot_count) {
+    while (index < end) {
         const uint64_t used = load_relaxed(&t->shared->slots_used[index / 64]) >> index % 64;
         if (used == 0) {
             index = (index / 64 + 1) * 64;
             continue;
         }
         index += (size_t) __builtin_ctzll(used);
-        if (wants_settling(&t->slots[index], &t->accounts[index], epoch)) {
+        if (index < end && wants_settling(&t->slots[index], &t->accounts[index], epoch)) {
             return index;
         }
         index++;
     }
-    return t->slot_count;
+    return end;
 }
 
 bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
@@ -305,7 +314,7 @@ bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
     const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
     for (out->thread = 0; out->thread < high; out->thread++) {
         const struct weir_thread *t = &limiter->threads[out->thread];
-        out->slot = next_lapsed(t, 0, load_acquire(&t->line->epoch));
+        out->slot = next_lapsed(t, 0, t->slot_count, load_acquire(&t->line->epoch));
         if (out->slot != t->slot_count) {
             return true;
         }
@@ -313,19 +322,26 @@ bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
     return false;
 }
 
+/* What a settling of many slots may still do, and what it has left undone. */
+struct budget {
+    size_t look, settle; /* slots */
+    size_t missed;       /* slots that were locked already */
+};
+
 /*
- * Locks lapsed slots of one thread from *index on, up to `room`, and takes their grants back; settles at once the slots
- * that need no barrier. Returns how many are locked; *missed: slots that were locked already.
+ * Locks lapsed slots of one thread from *index on and below `end`, at most SETTLE_BATCH, and takes their grants back;
+ * settles at once the slots that need no barrier. Returns how many are locked.
  */
-static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken, size_t room, size_t *missed)
+static size_t take_lapsed(struct weir_thread *t, size_t *index, size_t end, uint16_t *taken, struct budget *left)
 {
     size_t count = 0;
     const uint32_t epoch = load_acquire(&t->line->epoch);
-    for (; count < room && (*index = next_lapsed(t, *index, epoch)) != t->slot_count; (*index)++) {
+    for (; count < SETTLE_BATCH && left->settle != 0 && (*index = next_lapsed(t, *index, end, epoch)) != end;
+         (*index)++) {
         struct slot *slot = &t->slots[*index];
         struct slot_account *account = &t->accounts[*index];
         if (!slot_account_trylock(t, account)) {
-            (*missed)++;
+            left->missed++;
             continue;
         }
         const bool live = grant_epoch(load_relaxed(&slot->grant)) == epoch;
@@ -333,15 +349,44 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, uint16_t *taken,
             slot_account_unlock(account); /* granted since; the denials can wait until this grant lapses */
             continue;
         }
+        left->settle--;
         if (needs_barrier(slot, account)) {
             store_relaxed(&slot->grant, 0); /* [S1] */
             taken[count++] = (uint16_t) *index;
             continue;
         }
-        *missed += !settle_slot(t, *index);
+        left->missed += !settle_slot(t, *index);
         slot_account_unlock(account);
     }
     return count;
+}
+
+/* Settles from a place on, which it moves, until there are no more slots or the budget is used up. True: no more. */
+static bool settle_some(struct limiter *limiter, struct settle_place *at, struct budget *left)
+{
+    uint16_t taken[SETTLE_BATCH];
+    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    for (; at->thread < high; *at = (struct settle_place){at->thread + 1, 0}) {
+        struct weir_thread *t = &limiter->threads[at->thread];
+        while (at->slot < t->slot_count) {
+            if (left->look == 0 || left->settle == 0) {
+                return false;
+            }
+            const size_t from = at->slot;
+            const size_t end = from + min_u64(left->look, t->slot_count - from);
+            const size_t count = take_lapsed(t, &at->slot, end, taken, left);
+            left->look -= at->slot - from;
+            if (count == 0) {
+                continue;
+            }
+            barrier_all_threads(limiter->reach); /* [S1] */
+            for (size_t i = 0; i < count; i++) {
+                left->missed += !settle_slot(t, taken[i]);
+                slot_account_unlock(&t->accounts[taken[i]]);
+            }
+        }
+    }
+    return true;
 }
 
 size_t settle_lapsed(struct limiter *limiter)
@@ -351,22 +396,26 @@ size_t settle_lapsed(struct limiter *limiter)
 
 size_t settle_lapsed_from(struct limiter *limiter, struct settle_place from)
 {
-    uint16_t taken[SETTLE_BATCH];
-    size_t missed = 0;
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
-    for (uint32_t thread = from.thread; thread < high; thread++) {
-        struct weir_thread *t = &limiter->threads[thread];
-        for (size_t index = thread == from.thread ? from.slot : 0; index < t->slot_count;) {
-            const size_t count = take_lapsed(t, &index, taken, SETTLE_BATCH, &missed);
-            if (count == 0) {
-                continue;
-            }
-            barrier_all_threads(limiter->reach); /* [S1] */
-            for (size_t i = 0; i < count; i++) {
-                missed += !settle_slot(t, taken[i]);
-                slot_account_unlock(&t->accounts[taken[i]]);
-            }
+    struct budget left = {.look = SIZE_MAX, .settle = SIZE_MAX};
+    (void) settle_some(limiter, &from, &left);
+    return left.missed;
+}
+
+bool settle_piece(struct limiter *limiter, struct settle_pass *pass)
+{
+    if (settle_pass_begins(pass)) {
+        pass->slots = 0;
+        const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+        for (uint32_t i = 0; i < high; i++) {
+            pass->slots += limiter->threads[i].slot_count;
         }
     }
-    return missed;
+    const size_t settle = SETTLE_BATCH * (1 + pass->settled_before / (SETTLE_PIECES * SETTLE_BATCH));
+    struct budget left = {.look = max_u64(PIECE_LOOK, pass->slots / SETTLE_PIECES), .settle = settle};
+    const bool ended = settle_some(limiter, &pass->at, &left);
+    pass->settled += settle - left.settle;
+    if (ended) {
+        *pass = (struct settle_pass){.settled_before = pass->settled};
+    }
+    return ended;
 }

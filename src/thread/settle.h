@@ -62,4 +62,22 @@ bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
 /* As settle_lapsed(), of what stands from a place on. */
 size_t settle_lapsed_from(struct limiter *limiter, struct settle_place from);
 
+/* Where a pass over all slots is, which is done in pieces. Zero before the first one. */
+struct settle_pass {
+    struct settle_place at;
+    size_t slots;                   /* of all threads, when the pass began */
+    size_t settled, settled_before; /* slots, by this pass and by the one before */
+};
+
+static inline bool settle_pass_begins(const struct settle_pass *pass)
+{
+    return pass->at.thread == 0 && pass->at.slot == 0;
+}
+
+/*
+ * The next piece of a pass, so that a server's thread that shares a processor with the background thread does not wait
+ * for a whole pass. True: the pass has ended, and the next piece is the first of another one. By the background thread.
+ */
+bool settle_piece(struct limiter *limiter, struct settle_pass *pass);
+
 #endif

@@ -344,6 +344,43 @@ static void test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out
     server_close(&p);
 }
 
+/* A server's thread may share a processor with the background thread, and does not wait for 500 keys. */
+static void test_denials_are_collected_by_pieces_of_64_keys_a_millisecond(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t pass_ns, collected; /* by then */
+    } steps[] = {{32 * MILLISECOND, 64}, {MILLISECOND / 2, 64},   {MILLISECOND / 2, 128},  {3 * MILLISECOND, 320},
+                 {MILLISECOND, 384},     {20 * MILLISECOND, 500}, {31 * MILLISECOND, 500}, {MILLISECOND, 500}};
+    struct server p;
+    weir_stats stats;
+    server_open(&p, 100000);
+    const weir_limit one = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 24 * HOUR};
+    const weir_policy_id id = set_one_policy(p.w, &one, 1, WEIR_SCOPE_PROCESS);
+    process_pass(&p, 40 * MILLISECOND);
+    for (uint64_t i = 0; i < 500; i++) {
+        const weir_key key = weir_make_key(p.w, id, &i, sizeof(i));
+        assert_true(weir_check(p.t, &key, 1, NULL));
+        assert_false(weir_check(p.t, &key, 1, NULL));
+    }
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        process_pass(&p, steps[i].pass_ns);
+        weir_get_stats(p.w, &stats);
+        assert_int_equal(stats.denied_units, steps[i].collected);
+    }
+    const uint64_t late = 500;
+    const weir_key key = weir_make_key(p.w, id, &late, sizeof(late));
+    assert_true(weir_check(p.t, &key, 1, NULL));
+    assert_false(weir_check(p.t, &key, 1, NULL));
+    process_pass(&p, 31 * MILLISECOND); /* the last collection left none: the next one is 32 ms after it */
+    weir_get_stats(p.w, &stats);
+    assert_int_equal(stats.denied_units, 500);
+    process_pass(&p, MILLISECOND);
+    weir_get_stats(p.w, &stats);
+    assert_int_equal(stats.denied_units, 501);
+    server_close(&p);
+}
+
 static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **state)
 {
     (void) state;
@@ -516,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_what_was_denied_counts_half_after_each_minute),
         cmocka_unit_test(test_lists_stay_when_policies_change_and_no_memory_is_added),
         cmocka_unit_test(test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out),
+        cmocka_unit_test(test_denials_are_collected_by_pieces_of_64_keys_a_millisecond),
         cmocka_unit_test(test_what_a_forgotten_key_was_denied_is_counted_for_no_other),
         cmocka_unit_test(test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_has_its_name),
         cmocka_unit_test(test_metrics_tell_what_the_top_makes_up_and_no_keys),

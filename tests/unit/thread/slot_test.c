@@ -286,6 +286,65 @@ static void test_a_slot_before_the_place_of_another_threads_first_one_is_settled
     assert_true(behind);
 }
 
+/* Slots with units of a grant. */
+static size_t count_granted(weir_thread *const *threads, size_t count)
+{
+    size_t granted = 0;
+    for (size_t thread = 0; thread < count; thread++) {
+        for (size_t i = 0; i < threads[thread]->slot_count; i++) {
+            granted += load_relaxed(&threads[thread]->accounts[i].granted) != 0;
+        }
+    }
+    return granted;
+}
+
+/* What the background thread does at a time is bounded, and a pass has about as many pieces however much there is. */
+static void test_a_pass_settles_all_slots_by_pieces(void **state)
+{
+    (void) state;
+    enum { THREADS = 16, KEYS = 30000, BATCH = 256, PIECES = 16, LOOK = 2048 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin_with(&policy, 1, THREADS);
+    weir_thread *threads[THREADS] = {d.t};
+    for (size_t i = 1; i < THREADS; i++) {
+        threads[i] = weir_attach(d.w);
+    }
+    struct limiter *limiter = &d.w->limiter;
+    const size_t slots = THREADS * d.t->slot_count;
+    struct settle_pass pass = {.slots = 0};
+    size_t before = 0; /* settled by the pass before */
+    for (int round = 0; round < 3; round++) {
+        const uint64_t keys = round == 2 ? 5 : KEYS; /* in the last one the pieces have room for more than there is */
+        for (uint64_t name = 0; name < keys; name++) {
+            be_granted(threads[name % THREADS == 1 ? 2 : name % THREADS], name); /* the second one has nothing */
+        }
+        const size_t granted = count_granted(threads, THREADS);
+        assert_true(round == 2 ? granted > 0 : granted > PIECES * BATCH);
+        tick_epoch(limiter);
+        const size_t most = BATCH * (1 + before / (PIECES * BATCH));
+        const size_t look = slots / PIECES > LOOK ? slots / PIECES : LOOK;
+        size_t left = granted;
+        size_t pieces = 0;
+        for (bool ended = false; !ended; pieces++) {
+            ended = settle_piece(limiter, &pass);
+            const size_t now_left = count_granted(threads, THREADS);
+            assert_in_range(left - now_left, 0, most);
+            left = now_left;
+        }
+        assert_int_equal(left, 0);
+        assert_true(settle_pass_begins(&pass));
+        assert_true(pieces >= (granted + most - 1) / most && pieces >= slots / look);
+        assert_true(pieces <= granted / most + slots / look + 1);
+        assert_true(round == 0 || pieces <= 2 * PIECES + 1);
+        before = granted;
+    }
+    for (size_t i = 1; i < THREADS; i++) {
+        weir_detach(threads[i]);
+    }
+    end();
+}
+
 static void test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another(void **state)
 {
     (void) state;
@@ -354,6 +413,7 @@ int main(void)
         cmocka_unit_test(test_the_first_slot_behind_a_word_without_any_is_settled),
         cmocka_unit_test(test_all_slots_of_all_threads_are_settled_when_time_moves),
         cmocka_unit_test(test_a_slot_before_the_place_of_another_threads_first_one_is_settled),
+        cmocka_unit_test(test_a_pass_settles_all_slots_by_pieces),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
     };
