@@ -21,7 +21,7 @@
 #include "process/process.h"
 #include "thread/rcu.h"
 #include "thread/rcu_lane.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "thread/tick.h"
 
 /* The value in -most .. most that is nearest to `value`. */

@@ -24,7 +24,7 @@
 #include "fleet/tuning.h"
 #include "policy/override_set.h"
 #include "process/process.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "thread/tick.h"
 
 static enum outage_mode outage_mode_of(weir_outage outage)

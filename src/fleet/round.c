@@ -32,7 +32,7 @@
 #include "fleet/state.h"
 #include "fleet/tuning.h"
 #include "process/process.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "thread/tick.h"
 
 /* Lets every grant lapse and settles it, so that a full sync reports all there is. */

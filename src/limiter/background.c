@@ -25,7 +25,7 @@
 #include "limiter/weir_private.h"
 #include "thread/rcu_lane.h"
 #include "thread/repair.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 
 /* The thread sleeps after so long without a slow check. */
 #define SLEEP_AFTER_NS (50 * NS_PER_MS)

@@ -15,7 +15,7 @@
 #include "named/named.h"
 #include "policy/override_set.h"
 #include "thread/limiter.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "transport/transport.h"
 #include "weir/weir.h"
 

@@ -3,7 +3,7 @@
 #include "thread/policy_snapshot.h"
 
 #include "process/process.h"
-#include "thread/slot.h"
+#include "thread/slot_word.h"
 
 struct policy_snapshot policy_snapshot_of(const struct process *process, const struct policy *policy, uint64_t now_ns)
 {

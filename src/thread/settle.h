@@ -25,7 +25,8 @@ bool settle_slot(struct weir_thread *t, size_t index);
 /* Takes a locked slot from its key: settled, unpinned, free. By its owner. False: as settle_slot(). */
 bool settle_release_owner(struct weir_thread *t, size_t index);
 /*
- * As settle_release_owner() of a slot that is not locked. False: also where another thread settles the slot.
+ * As settle_release_owner() of a slot that is not locked; a free one stays free. False: also where another thread
+ * settles the slot.
  */
 bool settle_release_slot(struct weir_thread *t, size_t index);
 /*
@@ -48,36 +49,5 @@ bool settle_wait(const struct limiter *limiter, unsigned *stalled_tries);
 /* Ends the denials of a key, under all policies of the group, that threads answer from their slots. */
 void settle_denials(struct limiter *limiter, const struct policy_set *set, const struct policy *policy,
                     const weir_key *key);
-/* Settles what has lapsed in all threads. Returns how many slots were locked by others. By the background thread. */
-size_t settle_lapsed(struct limiter *limiter);
-
-/* A slot of a thread. */
-struct settle_place {
-    uint32_t thread;
-    size_t slot;
-};
-
-/* The first slot with something lapsed to settle: a hint, for which a caller needs no read section. False: none has. */
-bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out);
-/* As settle_lapsed(), of what stands from a place on. */
-size_t settle_lapsed_from(struct limiter *limiter, struct settle_place from);
-
-/* Where a pass over all slots is, which is done in pieces. Zero before the first one. */
-struct settle_pass {
-    struct settle_place at;
-    size_t slots;                   /* of all threads, when the pass began */
-    size_t settled, settled_before; /* slots, by this pass and by the one before */
-};
-
-static inline bool settle_pass_begins(const struct settle_pass *pass)
-{
-    return pass->at.thread == 0 && pass->at.slot == 0;
-}
-
-/*
- * The next piece of a pass, so that a server's thread that shares a processor with the background thread does not wait
- * for a whole pass. True: the pass has ended, and the next piece is the first of another one. By the background thread.
- */
-bool settle_piece(struct limiter *limiter, struct settle_pass *pass);
 
 #endif

@@ -13,7 +13,6 @@
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
 #include "thread/settle.h"
-#include "thread/slot_word.h"
 
 /* A word for thread_shared.owner of this process. */
 static uint64_t owner_word(const struct limiter *limiter, uint64_t state)
@@ -107,7 +106,7 @@ static void leave(struct weir_thread *t)
 {
     for (size_t i = 0; i < t->slot_count; i++) {
         /* However long that takes. Not within a section: the lock may be a dead process's. */
-        for (unsigned tries = 0; load_relaxed(&t->slots[i].hash) != 0 && !settle_release_slot(t, i); tries++) {
+        for (unsigned tries = 0; !settle_release_slot(t, i); tries++) {
             if (!process_wait(t->process, tries)) {
                 t->limiter->repair(t->limiter); /* no other process may be there to do so */
             }

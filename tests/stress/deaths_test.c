@@ -29,7 +29,7 @@
 #include "support/watch.h"
 #include "thread/joined.h"
 #include "thread/repair.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "thread/slot.h"
 #include "thread/tick.h"
 

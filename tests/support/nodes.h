@@ -21,7 +21,7 @@
 #include "process/sync_pool.h"
 #include "support/support.h"
 #include "thread/rcu.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "transport/loopback/loopback.h"
 
 #define NODES       3

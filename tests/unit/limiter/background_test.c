@@ -3,7 +3,7 @@
  * What the background thread does for threads that have stopped checking, in real time. The test is that thread itself:
  * it calls weir_poll.
  *
- * Guards: src/limiter/background.c, src/thread/settle.c
+ * Guards: src/limiter/background.c, src/thread/settle_pass.c
  */
 #include <string.h>
 

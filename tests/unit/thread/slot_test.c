@@ -3,8 +3,8 @@
  * A slot answers as the table would: with the same limit, rule and remaining units. The answer counts for its policy.
  * Time stands still, so that a grant lasts until it is used up.
  *
- * Guards: src/thread/slot.c, src/thread/settle.c, src/check/slot_learn.c, src/check/verdict.h, src/check/check.c,
- * src/base/barrier.c
+ * Guards: src/thread/slot.c, src/thread/settle.c, src/thread/settle_pass.c, src/check/slot_learn.c,
+ * src/check/verdict.h, src/check/check.c, src/base/barrier.c
  */
 #include <stdio.h>
 
@@ -12,7 +12,7 @@
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/limiter.h"
-#include "thread/settle.h"
+#include "thread/settle_pass.h"
 #include "thread/slot.h"
 #include "thread/tick.h"
 
