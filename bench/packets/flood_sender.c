@@ -36,18 +36,19 @@
 
 static const char usage[] =
     "weir-flood --interface NAME --to IPV4:PORT --mac MAC --sources IPV4,COUNT [--rate N] [--packets N]\n"
-    "           [--seconds N] [--size BYTES] [--frames]\n"
+    "           [--seconds N] [--size BYTES] [--frames [--at-once N]]\n"
     "Sends UDP packets from COUNT forged sources to the host with the address MAC, and prints how many.\n"
     "  --rate N     packets a second; 0: as many as there can be (0)\n"
     "  --packets N  ends after so many (0: when the time is over)\n"
     "  --seconds N  how long (10)\n"
     "  --size BYTES of payload, at most 1400 (22: an Ethernet frame of 64 bytes)\n"
-    "  --frames     sends without a socket, as a network card does (Linux 5.18, libbpf)\n";
+    "  --frames     sends without a socket, as a network card does (Linux 5.18, libbpf)\n"
+    "  --at-once N  frames, as a network card gathers some before it interrupts (1)\n";
 
 struct flood {
     struct in_addr to, first;
     uint16_t port;
-    uint64_t count, rate, packets, seconds, size;
+    uint64_t count, rate, packets, seconds, size, at_once;
     unsigned char mac[ETH_ALEN];
     const char *interface;
     bool without_socket;
@@ -202,6 +203,7 @@ static void run_frames(struct flood *f)
     const struct frames_to to = {.count = f->count,
                                  .start_ns = start_ns,
                                  .every_ns = f->rate != 0 ? SECOND_NS / f->rate : 0,
+                                 .at_once = f->at_once,
                                  .first = ntohl(f->first.s_addr),
                                  .check = f->check,
                                  .interface = f->interface_number};
@@ -230,6 +232,7 @@ static const struct option long_options[] = {
     {"packets", required_argument, NULL, 'p'},
     {"seconds", required_argument, NULL, 'd'},
     {"frames", no_argument, NULL, 'f'},
+    {"at-once", required_argument, NULL, 'o'},
     {"size", required_argument, NULL, 'b'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -265,21 +268,27 @@ static void take_option(struct flood *f, int option, char *value)
     default:
         break;
     }
-    uint64_t *number = option == 'r' ? &f->rate : option == 'p' ? &f->packets : option == 'd' ? &f->seconds : &f->size;
-    if (option == '?' || !packets_read_number(value, number)) {
+    uint64_t *const numbers[] = {['r' - 'a'] = &f->rate,
+                                 ['p' - 'a'] = &f->packets,
+                                 ['d' - 'a'] = &f->seconds,
+                                 ['b' - 'a'] = &f->size,
+                                 ['o' - 'a'] = &f->at_once};
+    uint64_t *number = option == '?' ? NULL : numbers[option - 'a'];
+    if (number == NULL || !packets_read_number(value, number)) {
         wrong("an option is unknown, or its number is none");
     }
 }
 
 int main(int argc, char **argv)
 {
-    static struct flood flood = {.count = 0, .seconds = 10, .size = 22};
+    static struct flood flood = {.count = 0, .seconds = 10, .size = 22, .at_once = 1};
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
         take_option(&flood, option, optarg);
     }
-    if (flood.interface == NULL || flood.port == 0 || flood.count == 0 || flood.size > SIZE_MOST || optind < argc) {
-        wrong("--interface, --to, --mac and --sources are needed");
+    if (flood.interface == NULL || flood.port == 0 || flood.count == 0 || flood.size > SIZE_MOST ||
+        flood.at_once == 0 || optind < argc) {
+        wrong("--interface, --to, --mac and --sources are needed; --at-once is 1 or more");
     }
     const struct sigaction action = {.sa_handler = interrupt};
     (void) sigaction(SIGINT, &action, NULL);

@@ -22,12 +22,12 @@ int send_frame(struct xdp_md *context)
     struct ethhdr *frame = (void *) (unsigned long) context->data;
     struct iphdr *ip = (void *) (frame + 1);
     struct udphdr *udp = (void *) (ip + 1);
-    if ((void *) (udp + 1) > (void *) (unsigned long) context->data_end || to.count == 0) {
+    if ((void *) (udp + 1) > (void *) (unsigned long) context->data_end || to.count == 0 || to.at_once == 0) {
         return XDP_ABORTED;
     }
     if (to.every_ns != 0) {
         const __u64 now_ns = bpf_ktime_get_ns();
-        const __u64 due_ns = to.start_ns + next * to.every_ns;
+        const __u64 due_ns = to.start_ns + (next - next % to.at_once) * to.every_ns;
         if (due_ns > now_ns) {
             return XDP_DROP;
         }

@@ -19,6 +19,7 @@ struct frames_to {
     __u64 count;     /* of the sources */
     __u64 start_ns;  /* of the first frame, by CLOCK_MONOTONIC */
     __u64 every_ns;  /* from one frame to the next; 0: no wait */
+    __u64 at_once;   /* so many frames wait for the time of the first of them */
     __u32 first;     /* source, in the host's byte order */
     __u32 check;     /* of IPv4's header without source and checksum, not folded */
     __u32 interface; /* to send from */

@@ -3,6 +3,10 @@
  * weir-polite: many clients that keep to their rate. Each packet has the time at which it was sent, and the backend
  * sends it back. The clients count what is lost, and how long each answer took, until the kernel received it
  * (SO_TIMESTAMPNS): what this program waits for a processor is not in it.
+ *
+ * The host of a virtual machine may slow its processors down for some 20 ms every other second, and the p99 of many
+ * seconds is the length of such a moment then. So each quarter of a second has a p99, too; `calm` is their lower
+ * quartile.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,7 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../histogram.h"
 #include "packets.h"
 
 #define CLIENTS_MOST 4096
@@ -26,7 +29,9 @@
 #define SIZE_MOST    1400
 #define EVENTS       64
 /* After the last packet was sent: time for answers to come. */
-#define LINGER_NS (500 * UINT64_C(1000000))
+#define LINGER_NS    (500 * UINT64_C(1000000))
+#define WINDOW_NS    (250 * UINT64_C(1000000))
+#define WINDOWS_MOST 1024
 
 static const char usage[] =
     "weir-polite --to IPV4:PORT --clients IPV4,COUNT [--step N] [--rate N] [--seconds N]\n"
@@ -42,13 +47,17 @@ struct stamp {
     uint64_t run;     /* answers to another run's packets do not count */
 };
 
+struct answer {
+    uint64_t sent_ns, took_ns;
+};
+
 struct polite {
     struct in_addr to, first;
     uint16_t port;
     uint64_t count, step, rate, seconds, size;
     int epoll_fd, sockets[CLIENTS_MOST];
-    uint64_t run, sent, unsent, returned, most_ns;
-    struct histogram took; /* ns */
+    uint64_t run, sent, unsent, returned;
+    struct answer *answers; /* as many as are sent */
 };
 
 static void fail(const char *what)
@@ -129,11 +138,9 @@ static void take_answers(struct polite *p, int fd)
         }
         memcpy(&stamp, packet, sizeof(stamp));
         const uint64_t at_ns = received_ns(&header);
-        if (stamp.run == p->run) {
-            p->returned++;
+        if (stamp.run == p->run && p->returned < p->sent) {
             const uint64_t took_ns = at_ns > stamp.sent_ns ? at_ns - stamp.sent_ns : 0;
-            histogram_add(&p->took, took_ns);
-            p->most_ns = took_ns > p->most_ns ? took_ns : p->most_ns;
+            p->answers[p->returned++] = (struct answer){stamp.sent_ns, took_ns};
         }
     }
 }
@@ -166,10 +173,60 @@ static void run(struct polite *p)
     while (p->returned < p->sent && packets_now_ns() < last_ns + LINGER_NS) {
         wait_until(p, last_ns + LINGER_NS);
     }
-    (void) printf("{\"sent\":%" PRIu64 ",\"unsent\":%" PRIu64 ",\"returned\":%" PRIu64
-                  ",\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"most_us\":%.1f}\n",
-                  p->sent, p->unsent, p->returned, histogram_at(&p->took, 0.5) / 1e3,
-                  histogram_at(&p->took, 0.99) / 1e3, histogram_at(&p->took, 0.999) / 1e3, (double) p->most_ns / 1e3);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const uint64_t one_ns = ((const struct answer *) a)->took_ns;
+    const uint64_t other_ns = ((const struct answer *) b)->took_ns;
+    return (one_ns > other_ns) - (one_ns < other_ns);
+}
+
+static int by_sent(const void *a, const void *b)
+{
+    const uint64_t one_ns = ((const struct answer *) a)->sent_ns;
+    const uint64_t other_ns = ((const struct answer *) b)->sent_ns;
+    return (one_ns > other_ns) - (one_ns < other_ns);
+}
+
+/* Sorts answers. Returns the least time that so large a part of them did not take longer than; 0 of none. */
+static uint64_t time_of(struct answer *answers, uint64_t count, double part)
+{
+    qsort(answers, count, sizeof(*answers), by_time);
+    const uint64_t place = (uint64_t) (part * (double) count);
+    return count == 0 ? 0 : answers[place < count ? place : count - 1].took_ns;
+}
+
+/* The lower quartile of the windows' p99. Sorts the answers of each window. */
+static uint64_t calm_p99(struct polite *p)
+{
+    static struct answer windows[WINDOWS_MOST]; /* took_ns: the p99 */
+    uint64_t count = 0;
+    qsort(p->answers, p->returned, sizeof(*p->answers), by_sent);
+    for (uint64_t from = 0, to = 0; from < p->returned && count < WINDOWS_MOST; from = to) {
+        const uint64_t end_ns = p->answers[from].sent_ns + WINDOW_NS;
+        while (to < p->returned && p->answers[to].sent_ns < end_ns) {
+            to++;
+        }
+        windows[count++].took_ns = time_of(p->answers + from, to - from, 0.99);
+    }
+    return time_of(windows, count, 0.25);
+}
+
+static void report(struct polite *p)
+{
+    const uint64_t calm_ns = calm_p99(p);
+    (void) printf("{\"sent\":%" PRIu64 ",\"unsent\":%" PRIu64 ",\"returned\":%" PRIu64 ",\"calm_p99_us\":%.1f", p->sent,
+                  p->unsent, p->returned, (double) calm_ns / 1e3);
+    static const struct {
+        const char *name;
+        double part;
+    } parts[] = {{"p50", 0.5}, {"p99", 0.99}, {"p999", 0.999}, {"most", 1}};
+    for (size_t i = 0; i < sizeof(parts) / sizeof(*parts); i++) {
+        const uint64_t took_ns = time_of(p->answers, p->returned, parts[i].part);
+        (void) printf(",\"%s_us\":%.1f", parts[i].name, (double) took_ns / 1e3);
+    }
+    (void) printf("}\n");
 }
 
 static const struct option long_options[] = {
@@ -215,7 +272,7 @@ int main(int argc, char **argv)
         take_option(&polite, option, optarg);
     }
     if (polite.port == 0 || polite.count == 0 || polite.count > CLIENTS_MOST || polite.rate == 0 ||
-        polite.size < SIZE_LEAST || polite.size > SIZE_MOST || optind < argc) {
+        polite.seconds == 0 || polite.size < SIZE_LEAST || polite.size > SIZE_MOST || optind < argc) {
         wrong("--to and --clients are needed; at most 4096 clients, a rate above 0");
     }
     take_rights();
@@ -224,6 +281,12 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < polite.count; i++) {
         open_client(&polite, i);
     }
+    polite.answers = calloc(polite.rate * polite.seconds, sizeof(struct answer));
+    if (polite.answers == NULL) {
+        fail("memory for the answers");
+    }
     run(&polite);
+    report(&polite);
+    free(polite.answers);
     return 0;
 }
