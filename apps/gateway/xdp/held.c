@@ -117,6 +117,14 @@ bool held_until(struct held *held, const struct drop_key *drop, const weir_key *
     return number != NO_NUMBER;
 }
 
+uint32_t held_used(struct held *held)
+{
+    (void) pthread_mutex_lock(&held->mutex);
+    const uint32_t used = held->used;
+    (void) pthread_mutex_unlock(&held->mutex);
+    return used;
+}
+
 uint32_t held_count(struct held *held)
 {
     (void) pthread_mutex_lock(&held->mutex);

@@ -78,6 +78,9 @@ bool held_until(struct held *held, const struct drop_key *drop, const weir_key *
 /* Keys that are held. */
 uint32_t held_count(struct held *held);
 
+/* Numbers that were ever given: those that a sweep looks at. */
+uint32_t held_used(struct held *held);
+
 /* Lets all packets pass from now on: what is denied is said anew. */
 void held_release_all(struct held *held);
 

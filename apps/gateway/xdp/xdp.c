@@ -19,14 +19,20 @@
 /* Keys that are held at once, by 64 bytes of memory in the kernel and 200 here. */
 #define CAPACITY 65536
 
-/* How often what was dropped is told of, and how many keys at once. */
-#define SWEEP_MS   50
-#define SWEEP_MOST 512
+/*
+ * How often what was dropped is told of. That is done in pieces, so that a worker that shares a processor with the
+ * thread does not wait for 10,000 keys: the time between two pieces, and the least and most keys of one.
+ */
+#define SWEEP_MS    100
+#define PIECE_MS    2
+#define PIECES      (SWEEP_MS / PIECE_MS)
+#define PIECE_LEAST 64
+#define PIECE_MOST  (CAPACITY / PIECES + 1)
 
 #define OVERRIDES_TURNS (XDP_OVERRIDES_MS / SWEEP_MS)
 
 /* The host's own addresses are looked up again every so many turns. */
-#define LOCALS_TURNS 40
+#define LOCALS_TURNS 20
 
 struct xdp {
     char interface[IF_NAMESIZE];
@@ -42,7 +48,7 @@ struct xdp {
     uint64_t overrides; /* a hash of all that there were when they were looked at last */
     bool overrides_changed;
     _Atomic bool policies_changed; /* since the overrides were looked at last */
-    struct held_drops drops[SWEEP_MOST];
+    struct held_drops drops[PIECE_MOST];
 };
 
 static uint64_t boot_ns(void)
@@ -150,18 +156,25 @@ static void set_local(void *arg, const struct drop_key *address, bool there)
     xdp_link_set_local(xdp->link, address, there);
 }
 
-/* Tells the limits what was dropped. */
-static void sweep(struct xdp *xdp)
+/* Tells the limits what was dropped of some keys, from *cursor on; 0 again after the last ones. */
+static void sweep_piece(struct xdp *xdp, uint32_t *cursor)
+{
+    const uint32_t share = held_used(&xdp->held) / PIECES + 1;
+    const size_t most = share > PIECE_LEAST ? share : PIECE_LEAST;
+    const size_t count = held_sweep(&xdp->held, cursor, most, boot_ns(), xdp->drops);
+    for (size_t i = 0; i < count; i++) {
+        const struct held_drops *drops = &xdp->drops[i];
+        weir_count_denied(xdp->limits, &drops->key, drops->packets, drops->units);
+        (void) atomic_fetch_add(&xdp->packets, drops->packets);
+        (void) atomic_fetch_add(&xdp->bytes, drops->packet_bytes);
+    }
+}
+
+static void sweep_all(struct xdp *xdp)
 {
     uint32_t cursor = 0;
     do {
-        const size_t count = held_sweep(&xdp->held, &cursor, SWEEP_MOST, boot_ns(), xdp->drops);
-        for (size_t i = 0; i < count; i++) {
-            const struct held_drops *drops = &xdp->drops[i];
-            weir_count_denied(xdp->limits, &drops->key, drops->packets, drops->units);
-            (void) atomic_fetch_add(&xdp->packets, drops->packets);
-            (void) atomic_fetch_add(&xdp->bytes, drops->packet_bytes);
-        }
+        sweep_piece(xdp, &cursor);
     } while (cursor != 0);
 }
 
@@ -195,14 +208,27 @@ static void look_at_overrides(struct xdp *xdp)
     xdp->overrides_changed = changed;
 }
 
+static void pause_ms(long ms)
+{
+    const struct timespec pause = {.tv_nsec = ms * 1000000L};
+    (void) nanosleep(&pause, NULL);
+}
+
 static void *sweep_main(void *arg)
 {
     struct xdp *xdp = arg;
-    const struct timespec pause = {.tv_nsec = SWEEP_MS * 1000000L};
+    uint32_t cursor = 0;
     unsigned turns = 0;
+    long waited_ms = 0;
     while (!atomic_load(&xdp->stopping)) {
-        (void) nanosleep(&pause, NULL);
-        sweep(xdp);
+        pause_ms(PIECE_MS);
+        waited_ms += PIECE_MS;
+        sweep_piece(xdp, &cursor);
+        if (cursor != 0) {
+            continue;
+        }
+        pause_ms(waited_ms < SWEEP_MS ? SWEEP_MS - waited_ms : 0);
+        waited_ms = 0;
         if (++turns % OVERRIDES_TURNS == 0) {
             look_at_overrides(xdp);
         }
@@ -229,7 +255,7 @@ static void xdp_free(struct xdp *xdp, bool started)
     if (started) {
         atomic_store(&xdp->stopping, true);
         (void) pthread_join(xdp->thread, NULL);
-        sweep(xdp);
+        sweep_all(xdp);
         weir_detach(xdp->limits);
     }
     if (xdp->link != NULL) {
