@@ -12,13 +12,13 @@
  * Slots that one barrier serves in a pass of the background thread. A barrier takes some microseconds, a settling some
  * tens of nanoseconds: more slots a barrier would gain nothing, and their owners find them locked for longer.
  */
-#define SETTLE_BATCH 256
+#define SETTLE_BATCH 256U
 
 /*
  * A piece looks at this part of all slots, and settles this part of what the pass before settled. So a pass over many
  * slots has about as many pieces as one over few.
  */
-#define SETTLE_PIECES 16
+#define SETTLE_PIECES 16U
 
 /* Slots that a piece looks at in any case: some 10 us. */
 #define PIECE_LOOK 2048
@@ -157,7 +157,7 @@ bool settle_piece(struct limiter *limiter, struct settle_pass *pass)
             pass->slots += limiter->threads[i].slot_count;
         }
     }
-    const size_t settle = SETTLE_BATCH * (1 + pass->settled_before / (SETTLE_PIECES * SETTLE_BATCH));
+    const size_t settle = SETTLE_BATCH * (1 + pass->settled_before / SETTLE_PIECES / SETTLE_BATCH);
     struct budget left = {.look = max_u64(PIECE_LOOK, pass->slots / SETTLE_PIECES), .settle = settle};
     const bool ended = settle_some(limiter, &pass->at, &left);
     pass->settled += settle - left.settle;

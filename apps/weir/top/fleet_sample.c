@@ -14,7 +14,7 @@
 #define SCAN_MOST    250
 #define SCAN_LEAST   10
 #define NODES_MOST   1000
-#define RECORDS_MOST 256 /* that are kept, the hottest */
+#define RECORDS_MOST 256                    /* that are kept, the hottest */
 #define SECONDS_MOST INT64_C(1000000000000) /* of a server's clock */
 #define UNITS_MOST   1e18
 
