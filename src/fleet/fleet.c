@@ -68,6 +68,7 @@ static void take_parts(struct fleet *fleet, const struct fleet_parts *parts)
     fleet->transport = parts->transport;
     fleet->log = parts->log;
     fleet->log_arg = parts->log_arg;
+    fleet->nap = parts->nap;
     fleet->clock.move_origin = parts->move_origin;
     fleet->clock.move_arg = parts->move_arg;
     place_batch(&fleet->batch, parts->batch);

@@ -56,6 +56,7 @@ struct fleet_parts {
     struct transport *transport;
     weir_log_fn log;
     void *log_arg;
+    void (*nap)(void);                                /* see struct fleet */
     bool (*move_origin)(void *arg, int64_t delta_ns); /* see struct fleet_clock */
     void *move_arg;
     void *batch; /* fleet_batch_size() bytes that the processes share, where this process has them */

@@ -38,6 +38,7 @@ struct fleet {
     struct transport *transport;
     weir_log_fn log;
     void *log_arg;
+    void (*nap)(void); /* lets the threads run that share the processor; NULL: the thread is the host's own */
     char prefix[PREFIX_MAX + 1];
     char node[NODE_ID_SIZE]; /* random, hexadecimal: the author of this node's reports */
     char name[64];           /* for people */

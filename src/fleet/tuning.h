@@ -64,7 +64,10 @@
 #define GATHER_SLICE_NS (500 * NS_PER_US)
 #define SWEEP_SLICE_NS  (500 * NS_PER_US)
 
-/* Cells visited between two looks at the clock. Judgement: a look costs about as much as a visit. */
+/*
+ * Cells visited between two looks at the clock, and two naps of the background thread. Judgement: a look costs about as
+ * much as a visit, and so many reports take some 100 us.
+ */
 #define CLOCK_EVERY_CELLS 64
 
 /* --- When a key is reported --------------------------------------------------------------------------------------- */

@@ -2,6 +2,8 @@
 /* See leader.h. */
 #include "limiter/leader.h"
 
+#include <time.h>
+
 #include "base/probe.h"
 #include "fleet/state.h"
 #include "limiter/bucket_origin.h"
@@ -19,6 +21,18 @@
 /* A leader that has worked within this time is not looked at: with checks under way it works every tick. */
 #define LEADER_LATE_NS (20 * NS_PER_MS)
 
+/*
+ * The background thread gathers by pieces of some 100 us. A server's thread that shares the processor runs between two
+ * of them. Any sleep gives the processor up; this one is as short as the kernel's timer slack lets it.
+ */
+#define NAP_NS 50000
+
+static void nap(void)
+{
+    const struct timespec time = {.tv_nsec = NAP_NS};
+    (void) nanosleep(&time, NULL);
+}
+
 struct fleet_parts leader_parts(weir *w)
 {
     return (struct fleet_parts){.limiter = &w->limiter,
@@ -29,6 +43,7 @@ struct fleet_parts leader_parts(weir *w)
                                 .transport = w->transport,
                                 .log = w->options.log,
                                 .log_arg = w->options.log_arg,
+                                .nap = w->options.no_thread ? NULL : nap,
                                 .move_origin = bucket_origin_move,
                                 .move_arg = w,
                                 .batch = w->batch};

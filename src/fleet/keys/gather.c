@@ -36,13 +36,25 @@ struct gathering {
     uint32_t unreported; /* the first cell that has more than could be reported; TABLE_NONE: there is none */
 };
 
+/* Looks at the clock, and lets others run. The time that they take is not the round's. */
+static void end_piece(struct gathering *g)
+{
+    const struct fleet *fleet = g->fleet;
+    const uint64_t now_ns = clock_monotonic_ns(fleet->node_clock);
+    g->full = now_ns >= g->until_ns;
+    if (!g->full && fleet->nap != NULL) {
+        fleet->nap();
+        g->until_ns += clock_monotonic_ns(fleet->node_clock) - now_ns;
+    }
+}
+
 static bool has_room(struct gathering *g)
 {
     /* Room for two: a window's cell may have two reports. */
     g->full = g->full || g->fleet->batch.sync_missing || g->fleet->round.report_count + 2 > ROUND_REPORTS ||
               g->again_count == ROUND_HISTORIES;
     if (!g->full && ++g->looked % CLOCK_EVERY_CELLS == 0) {
-        g->full = clock_monotonic_ns(g->fleet->node_clock) >= g->until_ns;
+        end_piece(g);
     }
     return !g->full;
 }
@@ -101,7 +113,6 @@ static void take_evicted(struct gathering *g)
            evict_take_report(fleet->process, &fleet->batch.evicted[fleet->batch.evicted_count])) {
         fleet->batch.evicted_count++;
     }
-    const uint64_t until_ns = g->until_ns;
     const bool full = g->full;
     const size_t histories = fleet->batch.history_count; /* of urgent cells */
     g->until_ns -= GATHER_SLICE_NS / 2;
@@ -110,7 +121,7 @@ static void take_evicted(struct gathering *g)
            report_evicted(fleet, g->set, (uint32_t) fleet->batch.evicted_sent, g->now_ns)) {
         fleet->batch.evicted_sent++;
     }
-    g->until_ns = until_ns;
+    g->until_ns += GATHER_SLICE_NS / 2;
     g->full = full;
 }
 
@@ -217,6 +228,9 @@ static void take_full_sync(struct gathering *g, uint64_t ended)
 
 void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind)
 {
+    if (fleet->nap != NULL) {
+        fleet->nap(); /* the answers of the round before may have been merged just now */
+    }
     struct gathering g = {.fleet = fleet,
                           .set = set,
                           .now_ns = now_ns,
