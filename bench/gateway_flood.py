@@ -51,8 +51,8 @@ POLITE_SOURCE = "{algorithm: token_bucket, limit: 6, period: 60s, burst: 8}"
 POLITE_NETWORK = "{algorithm: token_bucket, limit: 5, period: 1s, burst: 20}"
 POLITE_RATE, POLITE_COUNT = 500, 1000
 PASSES_MOST = 1500  # packets a second: of 10,000 sources or of the networks, as much as their limits let pass
-# So that both processors have time to spare. With XDP, each of 10,000 sources sends 10 packets a second: fewer do not repeat.
-FLOOD_RATE, REPEATING_RATE = 40000, 100000
+# So that both processors have time to spare. With XDP, each of 10,000 sources sends 9 packets a second: fewer do not repeat.
+FLOOD_RATE, REPEATING_RATE = 40000, 90000
 AT_ONCE = 32  # frames: a network card gathers some before it interrupts
 
 
