@@ -27,7 +27,7 @@
 
 #define BATCH      64
 #define SIZE_MOST  2048
-#define FRAMES     4096
+#define FRAMES     2048
 #define FRAME_SIZE XSK_UMEM__DEFAULT_FRAME_SIZE
 
 static _Noreturn void fail(const char *what, int error)
@@ -84,8 +84,8 @@ struct frames {
 
 static void frames_open(struct frames *f, const char *interface)
 {
-    const struct xsk_socket_config config = {.rx_size = FRAMES / 2,
-                                             .tx_size = FRAMES / 2,
+    const struct xsk_socket_config config = {.rx_size = FRAMES,
+                                             .tx_size = FRAMES,
                                              .xdp_flags = XDP_FLAGS_DRV_MODE,
                                              .bind_flags = XDP_COPY | XDP_USE_NEED_WAKEUP};
     const struct xsk_umem_config memory = {.fill_size = FRAMES,
@@ -107,14 +107,14 @@ static void frames_open(struct frames *f, const char *interface)
     if (result != 0) {
         fail("AF_XDP", -result);
     }
-    (void) xsk_ring_prod__reserve(&f->fill, FRAMES / 2, &first);
-    for (uint32_t i = 0; i < FRAMES / 2; i++) {
+    (void) xsk_ring_prod__reserve(&f->fill, FRAMES, &first);
+    for (uint32_t i = 0; i < FRAMES; i++) {
         *xsk_ring_prod__fill_addr(&f->fill, first + i) = (uint64_t) i * FRAME_SIZE;
     }
-    xsk_ring_prod__submit(&f->fill, FRAMES / 2);
+    xsk_ring_prod__submit(&f->fill, FRAMES);
 }
 
-/* Frames that were sent are filled anew. */
+/* Frames that were sent are filled anew. The ring has room for all frames that there are. */
 static void frames_reuse(struct frames *f)
 {
     uint32_t from = 0;

@@ -48,18 +48,19 @@
  */
 #define ROUND_REPORTS 1000
 
-/* Most sliding logs in one round: each has a buffer of 3.5 KiB. No effect on the runs. flush_test fills a round. */
+/* Most sliding logs in one round: each has a buffer of 3.5 KiB. No effect on the runs. full_sync_test fills a round. */
 #define ROUND_HISTORIES 128
 
 /* Most refunded units of one log that a round reports. Judgement: no run refunds that many. */
 #define ROUND_REFUNDS 1000
 
-/* Most evicted keys in one round. Judgement: with two windows each they fill half of it. flush_test. */
+/* Most evicted keys in one round. Judgement: with two windows each they fill half of it. full_sync_test. */
 #define ROUND_EVICTED 256
 
 /*
  * How long the background thread gathers, and sweeps, at a time. Above: the tick of 1 ms comes late. Below: more rounds
- * for as many keys. sweep_test and flush_test hold it with a clock that creeps; the value is judgement.
+ * for as many keys. sweep_test and full_sync_test hold it with a clock that creeps; the value is judgement. Naps come
+ * on top of it: a tick that comes late by them is made by a thread that checks (tick.c).
  */
 #define GATHER_SLICE_NS (500 * NS_PER_US)
 #define SWEEP_SLICE_NS  (500 * NS_PER_US)

@@ -264,55 +264,6 @@ static void test_forgotten_keys_leave_room_for_those_that_are_there(void **state
     evict_many(WEIR_SLIDING_LOG, true);
 }
 
-static struct creep *napping;
-static size_t naps;
-
-static void nap(void)
-{
-    naps++;
-    napping->crept_ns += 10 * MILLISECOND; /* as long as 20 rounds may gather */
-}
-
-/* Returns how many keys a round reports that ends by time. */
-static size_t gathered(void (*by)(void), size_t *evicted)
-{
-    struct nodes n;
-    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = 24 * HOUR};
-    struct node *node = start_small(&n, &limit);
-    struct fleet *fleet = node->w->fleet;
-    use_each(node, 1);
-    struct creep creep;
-    creep_begin(&creep, node, 3 * MILLISECOND / 40);
-    fleet->nap = by;
-    napping = &creep;
-    naps = 0;
-    fake_clock_advance(&node->clock, INTERVAL_MS * MILLISECOND);
-    while (!fleet->schedule.under_way) {
-        assert_true(weir_poll(node->w) >= 0);
-    }
-    assert_true(fleet->gather.has_rest);
-    const size_t count = fleet->round.report_count;
-    *evicted = fleet->batch.evicted_sent;
-    fleet->nap = NULL; /* the node tells more as it closes */
-    nodes_stop(&n);
-    return count;
-}
-
-/* A server's thread that shares the processor runs between two pieces of a round, and the round is as long as without.
- */
-static void test_naps_are_none_of_the_time_of_a_round(void **state)
-{
-    (void) state;
-    size_t evicted = 0;
-    size_t evicted_napping = 0;
-    const size_t count = gathered(NULL, &evicted);
-    assert_int_equal(naps, 0);
-    assert_true(evicted > 0 && count - evicted > 2 * CLOCK_EVERY_CELLS); /* the evicted ones leave time for others */
-    assert_int_equal(gathered(nap, &evicted_napping), count);
-    assert_int_equal(evicted_napping, evicted);
-    assert_in_range(naps, count / CLOCK_EVERY_CELLS, 2 + count / CLOCK_EVERY_CELLS);
-}
-
 static void test_forgotten_keys_are_told_beside_urgent_logs(void **state)
 {
     (void) state;
@@ -615,7 +566,6 @@ int main(void)
         cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),
         cmocka_unit_test(test_a_fleet_that_has_forgotten_is_told_everything),
         cmocka_unit_test(test_forgotten_keys_leave_room_for_those_that_are_there),
-        cmocka_unit_test(test_naps_are_none_of_the_time_of_a_round),
         cmocka_unit_test(test_forgotten_keys_are_told_beside_urgent_logs),
         cmocka_unit_test(test_a_key_that_is_claimed_is_waited_for),
         cmocka_unit_test(test_forgotten_keys_of_a_round_that_failed_outlast_an_urgent_one),

@@ -9,6 +9,8 @@
 
 #include "limiter/weir_private.h"
 #include "support/support.h"
+#include "thread/slot_account.h"
+#include "thread/tick.h"
 
 #define LIMIT 1000
 
@@ -58,9 +60,68 @@ static void test_what_an_idle_thread_holds_comes_back_while_others_are_busy(void
     weir_close(w);
 }
 
+static size_t count_granted(const weir_thread *t)
+{
+    size_t granted = 0;
+    for (size_t i = 0; i < t->slot_count; i++) {
+        granted += load_relaxed(&t->accounts[i].granted) != 0;
+    }
+    return granted;
+}
+
+/* Gives a thread grants of many keys. Returns how many. */
+static size_t be_granted(weir *w, weir_thread *t, weir_policy_id policy)
+{
+    for (uint64_t name = 0; name < 2000; name++) {
+        const weir_key key = weir_make_key(w, policy, &name, sizeof(name));
+        for (int i = 0; i < 10; i++) {
+            assert_true(weir_check(t, &key, 1, NULL));
+        }
+    }
+    return count_granted(t);
+}
+
+/* A pass over many slots has some pieces, a millisecond apart; a caller that comes late does those that it missed. */
+static void test_a_pass_goes_by_pieces_and_a_late_caller_makes_up_for_it(void **state)
+{
+    (void) state;
+    enum { BATCH = 256 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_threads = 1;
+    weir *w = open_or_fail(&options);
+    const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS);
+    weir_thread *t = weir_attach(w);
+    bool in_time = false;
+    for (int tries = 0; tries < 100 && !in_time; tries++) {
+        assert_true(weir_poll(w) >= 0);
+        assert_true(be_granted(w, t, policy) > 2 * BATCH);
+        tick_epoch(&w->limiter);
+        const size_t granted = count_granted(t);
+        w->pass = (struct settle_pass){.slots = 0};
+        w->settle_ns = real_ns(); /* one piece is due, but on a machine that is late */
+        assert_true(weir_poll(w) >= 0);
+        const size_t left = count_granted(t);
+        in_time = granted - left == BATCH;
+        if (in_time) {
+            assert_true(w->settle_ns <= real_ns() + MILLISECOND);
+            w->settle_ns = real_ns() - 10 * MILLISECOND;
+            assert_true(weir_poll(w) >= 0);
+            assert_int_equal(count_granted(t), 0);
+            assert_true(settle_pass_begins(&w->pass));
+            assert_true(w->settle_ns > w->pass_ns + 2 * MILLISECOND);
+        }
+    }
+    assert_true(in_time);
+    weir_detach(t);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_pass_goes_by_pieces_and_a_late_caller_makes_up_for_it),
         cmocka_unit_test(test_what_an_idle_thread_holds_comes_back_while_others_are_busy),
     };
     return cmocka_run_group_tests_name("unit/limiter/background", tests, NULL, NULL);

@@ -381,6 +381,32 @@ static void test_denials_are_collected_by_pieces_of_64_keys_a_millisecond(void *
     server_close(&p);
 }
 
+/* With ticks of 100 ms, a host's loop comes back for the next piece, not for the next tick. */
+static void test_a_host_is_asked_back_while_denials_wait(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.tick_us = 100000;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    const weir_limit one = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = 24 * HOUR};
+    const weir_policy_id id = set_one_policy(w, &one, 1, WEIR_SCOPE_PROCESS);
+    fake_clock_advance(&clock, 200 * MILLISECOND);
+    assert_int_equal(weir_poll(w), 100);
+    for (uint64_t i = 0; i < 500; i++) {
+        const weir_key key = weir_make_key(w, id, &i, sizeof(i));
+        assert_true(weir_check(t, &key, 1, NULL));
+        assert_false(weir_check(t, &key, 1, NULL));
+    }
+    fake_clock_advance(&clock, 32 * MILLISECOND);
+    assert_int_equal(weir_poll(w), 1);
+    weir_detach(t);
+    weir_close(w);
+}
+
 static void test_what_a_forgotten_key_was_denied_is_counted_for_no_other(void **state)
 {
     (void) state;
@@ -554,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_lists_stay_when_policies_change_and_no_memory_is_added),
         cmocka_unit_test(test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out),
         cmocka_unit_test(test_denials_are_collected_by_pieces_of_64_keys_a_millisecond),
+        cmocka_unit_test(test_a_host_is_asked_back_while_denials_wait),
         cmocka_unit_test(test_what_a_forgotten_key_was_denied_is_counted_for_no_other),
         cmocka_unit_test(test_what_is_denied_while_a_key_is_being_named_is_counted_when_it_has_its_name),
         cmocka_unit_test(test_metrics_tell_what_the_top_makes_up_and_no_keys),

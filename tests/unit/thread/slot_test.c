@@ -24,15 +24,22 @@ static struct {
     weir_thread *t;
 } d;
 
-static void begin_with(const weir_policy *policies, size_t count, uint32_t threads)
+/* `max_keys`: 0 for as many as there are by default. */
+static void begin_sized(const weir_policy *policies, size_t count, uint32_t threads, size_t max_keys)
 {
     fake_clock_init(&d.clock, 1760000000 * SECOND + 1);
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &d.clock.clock;
     options.max_threads = threads;
+    options.max_keys = max_keys;
     d.w = open_or_fail(&options);
     d.t = weir_attach(d.w);
     assert_int_equal(weir_set_policies(d.w, policies, count, NULL), 0);
+}
+
+static void begin_with(const weir_policy *policies, size_t count, uint32_t threads)
+{
+    begin_sized(policies, count, threads, 0);
 }
 
 static void begin(const weir_policy *policies, size_t count)
@@ -302,10 +309,10 @@ static size_t count_granted(weir_thread *const *threads, size_t count)
 static void test_a_pass_settles_all_slots_by_pieces(void **state)
 {
     (void) state;
-    enum { THREADS = 16, KEYS = 30000, BATCH = 256, PIECES = 16, LOOK = 2048 };
+    enum { THREADS = 64, KEYS = 100000, BATCH = 256, PIECES = 16, LOOK = 2048 };
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
     const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
-    begin_with(&policy, 1, THREADS);
+    begin_sized(&policy, 1, THREADS, 300000); /* so that all threads have all the slots that they may */
     weir_thread *threads[THREADS] = {d.t};
     for (size_t i = 1; i < THREADS; i++) {
         threads[i] = weir_attach(d.w);
@@ -342,6 +349,70 @@ static void test_a_pass_settles_all_slots_by_pieces(void **state)
     for (size_t i = 1; i < THREADS; i++) {
         weir_detach(threads[i]);
     }
+    end();
+}
+
+/* Slots of a thread, from one on, with units of a grant. */
+static size_t granted_from(const weir_thread *t, size_t first)
+{
+    size_t granted = 0;
+    for (size_t i = first; i < t->slot_count; i++) {
+        granted += load_relaxed(&t->accounts[i].granted) != 0;
+    }
+    return granted;
+}
+
+/* A piece that begins and ends amid words of 64 slots looks at no slot behind its end. */
+static void test_a_piece_ends_where_it_is_to_end(void **state)
+{
+    (void) state;
+    enum { THREADS = 4, LOOK = 2048 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin_with(&policy, 1, THREADS);
+    weir_thread *threads[THREADS] = {d.t};
+    for (size_t i = 1; i < THREADS; i++) {
+        threads[i] = weir_attach(d.w);
+    }
+    assert_int_equal(d.t->slot_count, 1024);
+    for (size_t first = 1; first < 1000; first += 7) {
+        for (uint64_t name = 0; name < 400; name++) { /* far fewer than slots: there are gaps before the end */
+            be_granted(threads[name % THREADS], name);
+        }
+        tick_epoch(&d.w->limiter);
+        const size_t behind = granted_from(threads[2], first);
+        struct settle_pass pass = {.at = {0, first}, .settled_before = 1000000};
+        assert_false(settle_piece(&d.w->limiter, &pass));
+        assert_int_equal(pass.at.thread * d.t->slot_count + pass.at.slot, first + LOOK);
+        assert_int_equal(granted_from(threads[2], first), behind);
+        assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+    }
+    for (size_t i = 1; i < THREADS; i++) {
+        weir_detach(threads[i]);
+    }
+    end();
+}
+
+/* Epochs are few bits and come again. The units of a settled grant are others' by then. */
+static void test_a_settled_grant_answers_nothing_when_its_epoch_comes_again(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    begin(&policy, 1);
+    struct limiter *limiter = &d.w->limiter;
+    be_granted(d.t, 1);
+    assert_int_equal(count_granted(&d.t, 1), 1);
+    const uint32_t epoch = load_relaxed(&limiter->shared->line.epoch);
+    tick_epoch(limiter);
+    assert_int_equal(settle_lapsed(limiter), 0);
+    assert_int_equal(count_granted(&d.t, 1), 0);
+    store_relaxed(&limiter->shared->line.epoch, epoch);
+    const uint64_t slow = slow_count();
+    const uint64_t name = 1;
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), &name, sizeof(name));
+    assert_true(weir_check(d.t, &key, 1, NULL));
+    assert_int_equal(slow_count(), slow + 1);
     end();
 }
 
@@ -414,6 +485,8 @@ int main(void)
         cmocka_unit_test(test_all_slots_of_all_threads_are_settled_when_time_moves),
         cmocka_unit_test(test_a_slot_before_the_place_of_another_threads_first_one_is_settled),
         cmocka_unit_test(test_a_pass_settles_all_slots_by_pieces),
+        cmocka_unit_test(test_a_piece_ends_where_it_is_to_end),
+        cmocka_unit_test(test_a_settled_grant_answers_nothing_when_its_epoch_comes_again),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
     };
