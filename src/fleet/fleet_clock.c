@@ -3,11 +3,12 @@
  * Fleet time: the node's monotonic clock plus an offset, moved to agree with the fleet's clock.
  *
  * Every round brings a reading of the fleet's clock, good to half its round trip. Of some rounds' readings the reading
- * with the least round trip counts (as in NTP's clock filter, RFC 5905). The first reading of all is taken as it is:
- * until then fleet time was a guess by the host's wall clock, and where the guess was far off, every key's state moves
- * with the time. Later readings are slewed, so that fleet time never steps back; only far forward it steps. The fleet's
- * time does not go back either, whatever Redis's clock does (redis/scripts/heartbeat.lua). Only a fleet that has lost
- * all its data may begin earlier, by the time of the node that joined first: then the states move once more.
+ * with the least round trip counts (as in NTP's clock filter, RFC 5905). Before the first reading of all, fleet time is
+ * a guess by the host's wall clock. A guess within half a round trip of the first reading may be right, and stays. A
+ * guess further off moves by the rest; where the rest is large, every key's state moves with the time. Later readings
+ * are slewed, so that fleet time never steps back; only far forward it steps. The fleet's time does not go back either,
+ * whatever Redis's clock does (redis/scripts/heartbeat.lua). Only a fleet that has lost all its data may begin earlier,
+ * by the time of the node that joined first: then the states move once more.
  *
  * Progress: fleet_clock_step waits for readers (rcu_synchronize) in a step back, in the background thread.
  */
@@ -104,12 +105,13 @@ void fleet_clock_sample(struct fleet *fleet, uint64_t monotonic_ns)
     const int64_t error_ns = (int64_t) (round->fleet_wall_ns - (middle_ns + offset_of(fleet)));
     store_relaxed(&fleet->stats.clock_skew_ns, error_ns);
     if (!clock->known) {
-        if (error_ns > CLOCK_FIRST_STEP_NS || error_ns < -CLOCK_FIRST_STEP_NS) {
-            begin_step(fleet, monotonic_ns, error_ns);
+        const int64_t certain_ns = error_ns - clamp(error_ns, (int64_t) (rtt_ns / 2));
+        if (certain_ns > CLOCK_FIRST_STEP_NS || certain_ns < -CLOCK_FIRST_STEP_NS) {
+            begin_step(fleet, monotonic_ns, certain_ns);
             return;
         }
         clock->known = true;
-        clock->slew_left_ns = error_ns;
+        clock->slew_left_ns = certain_ns;
         return;
     }
     if (clock->samples == 0 || rtt_ns < clock->best_rtt_ns) {

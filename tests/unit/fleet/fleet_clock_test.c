@@ -281,6 +281,45 @@ static void test_answers_that_wait_for_hours_to_be_read_move_no_clock(void **sta
     nodes_stop(&n);
 }
 
+/*
+ * A node opens, and its first answer is late by a part of the interval up to all of it; its host's clock is right, or
+ * wrong by up to an hour. Fleet time is then right to the answer's delay, and a clock that was right has not moved.
+ */
+static void test_a_late_first_answer_moves_no_clock_that_may_be_right(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UNITS, .period_ns = HOUR};
+    const weir_policy policy = policy_of(&limit);
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 100; times++) {
+        const uint64_t late_ns = MILLISECOND + random_below(&rng, SECOND);
+        int64_t wrong_ns = (int64_t) (HOUR >> random_below(&rng, 30));
+        wrong_ns = times % 3 == 0 ? 0 : (times % 3 == 1 ? wrong_ns : -wrong_ns);
+        struct nodes n;
+        nodes_init(&n, &policy, 1);
+        loopback_fleet_set_slow(n.fleet, late_ns);
+        node_open(&n, 0, wrong_ns);
+        struct fleet *fleet = n.node[0].w->fleet;
+        for (int i = 0; i < 2000 && !fleet->clock.known; i++) {
+            fake_clock_advance(&n.fleet_clock, MILLISECOND);
+            fake_clock_advance(&n.node[0].clock, MILLISECOND);
+            assert_true(weir_poll(n.node[0].w) >= 0);
+        }
+        assert_true(fleet->clock.known);
+        const struct fake_clock *clock = &n.node[0].clock;
+        const int64_t error_ns =
+            (int64_t) (clock->monotonic_ns + load_relaxed(&fleet->line->offset_ns) - n.fleet_clock.wall_ns) +
+            fleet->clock.slew_left_ns;
+        const uint64_t off_ns = (uint64_t) (error_ns < 0 ? -error_ns : error_ns);
+        if (off_ns > (wrong_ns == 0 ? 0 : late_ns + 2 * MILLISECOND)) {
+            fail_msg("an answer late by %" PRIu64 " ns, a clock wrong by %" PRId64
+                     " ns: fleet time is wrong by %" PRId64 " ns",
+                     late_ns, wrong_ns, error_ns);
+        }
+        nodes_stop(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -289,6 +328,7 @@ int main(void)
         cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
         cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
         cmocka_unit_test(test_answers_that_wait_for_hours_to_be_read_move_no_clock),
+        cmocka_unit_test(test_a_late_first_answer_moves_no_clock_that_may_be_right),
     };
     return cmocka_run_group_tests_name("unit/fleet/fleet_clock", tests, NULL, NULL);
 }
