@@ -320,6 +320,19 @@ static void test_units_are_whole_after_redis_was_flushed_in_the_middle(void **st
     site_close(&site);
 }
 
+/* Waits until a node's key has room for so many units. */
+static void wait_for_room(const struct site *site, int i, uint64_t units)
+{
+    const weir_key key = key_of(site->w[i], "p", "key");
+    const uint64_t until_ns = real_ns() + WAIT_NS;
+    weir_verdict v;
+    do {
+        nap_ms(10);
+        (void) weir_peek(site->t[i], &key, 1, &v);
+    } while (v.remaining != units && real_ns() < until_ns);
+    assert_int_equal(v.remaining, units);
+}
+
 /* Asks for single units until one is denied. */
 static uint64_t take_all(weir_thread *t, const weir_key *key)
 {
@@ -343,7 +356,9 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
     char name[400];
     site_open_with(&site, &policy, 1, INTERVAL_MS);
     server_pause(&site.server);
-    nap_ms(500); /* all are alone, and let 500 pass */
+    for (int i = 0; i < WEIRS; i++) {
+        wait_for_room(&site, i, 500); /* all are alone, and let 500 pass */
+    }
     const uint64_t begun_ns = real_ns();
     for (int i = 0; i < WEIRS; i++) {
         const weir_key key = key_of(site.w[i], "p", "key");

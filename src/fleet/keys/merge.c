@@ -3,8 +3,8 @@
  * From the fleet's answers to cells. The invariants R1 to R3 are in account.c.
  *
  * An answer is taken in only while the policy is in OUTAGE_MODE_NONE, and only when every node has reported what it
- * used. While some nodes have not, after an outage or a loss of records, an answer acknowledges what was reported, and
- * nothing more.
+ * used. While some nodes have not, after an outage or a loss of records, an answer acknowledges what was reported and
+ * tells of a reset, and nothing more.
  */
 #include "fleet/keys/merge.h"
 
@@ -120,12 +120,15 @@ static void merge_windows(struct fleet *fleet, const struct merge_target *target
 
 static void merge_history(struct fleet *fleet, const struct merge_target *target)
 {
+    const struct report_subject *subject = &target->subject;
     if (!target->listens) {
+        fleet->merge.refunded =
+            report_history_acknowledge(fleet, subject, target->report, &target->rule) || fleet->merge.refunded;
         return;
     }
     struct history_news told;
     fleet->merge.refunded =
-        report_history_merge(fleet, &target->subject, target->report, &target->rule, &told) || fleet->merge.refunded;
+        report_history_merge(fleet, subject, target->report, &target->rule, &told) || fleet->merge.refunded;
     struct publish_input input = input_of(fleet, target, told.remote);
     input.seen = told.seen;
     input.kept = told.kept;

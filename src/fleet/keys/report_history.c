@@ -209,6 +209,43 @@ static uint64_t kept_units(const struct fleet *fleet, struct history *history, c
     return kept;
 }
 
+/* Drops from what a key is remembered to have used what is no later than the reset that an answer tells of. */
+static void reset_restored(struct sync_full *sync, const struct report *report, const struct rule *rule)
+{
+    if (report->history->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&sync->before.restored)) {
+        store_relaxed(&sync->now.restored, 0); /* the reset came after the last of them */
+    }
+}
+
+/* Takes from an answer which of this node's units the fleet has. */
+static void acknowledge_units(struct fleet *fleet, uint32_t cell, struct history *history, const struct report *report)
+{
+    const struct history_report *news = report->history;
+    /* What the fleet may have now: the units just reported, and all reported before but those just taken away. */
+    history->acked_most = max_u64(news->first + news->time_count, min_u64(news->refund_to, news->refund_from));
+    if (report->author_count < news->live && report->sum < news->limit) {
+        history->counts = history->first; /* the fleet has lost some: all are reported again */
+        table_set_dirty(&fleet->process->table, cell);
+        full_sync_restart(fleet);
+    }
+}
+
+bool report_history_acknowledge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
+                                const struct rule *rule)
+{
+    const uint64_t reset_us = report->history->reset_us;
+    reset_restored(subject->sync, report, rule);
+    history_store_lock(fleet->process, subject->cell);
+    struct history *history = history_store_get(fleet->process, subject->cell);
+    if (history != NULL) {
+        acknowledge_units(fleet, subject->cell, history, report);
+        history_clear(history, reset_us * NS_PER_US);
+        history_store_publish(fleet->process, subject->cell, rule);
+    }
+    history_store_unlock(fleet->process, subject->cell);
+    return history != NULL && reset_us != 0;
+}
+
 bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
                           const struct rule *rule, struct history_news *told)
 {
@@ -225,9 +262,7 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         groups[i] =
             (struct history_group){.time_ns = news->groups[i].time_ns * NS_PER_US, .units = news->groups[i].units};
     }
-    if (news->reset_us * NS_PER_US + rule->period_ns >= load_relaxed(&sync->before.restored)) {
-        store_relaxed(&sync->now.restored, 0); /* the reset came after the last of them */
-    }
+    reset_restored(sync, report, rule);
     count = add_restored(sync, rule, groups, count, now_ns);
     bool returned = false;
     if (count != 0) {
@@ -239,13 +274,7 @@ bool report_history_merge(struct fleet *fleet, const struct report_subject *subj
         history_expire(history, rule, now_ns);
         const uint64_t had = history->remote;
         history_set_remote(history, groups, count);
-        /* What the fleet may have now: the units just reported, and all reported before but those just taken away. */
-        history->acked_most = max_u64(news->first + news->time_count, min_u64(news->refund_to, news->refund_from));
-        if (report->author_count < news->live && report->sum < news->limit) {
-            history->counts = history->first; /* the fleet has lost some: all are reported again */
-            table_set_dirty(&fleet->process->table, at);
-            full_sync_restart(fleet);
-        }
+        acknowledge_units(fleet, at, history, report);
         returned = history->remote < had || news->reset_us != 0;
         history_clear(history, news->reset_us * NS_PER_US);
         history_expire(history, rule, now_ns);

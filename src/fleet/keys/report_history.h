@@ -37,6 +37,13 @@ struct history_news {
 bool report_history_merge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
                           const struct rule *rule, struct history_news *told);
 
+/*
+ * Takes from an answer only what it says of this node's units: a reset drops those from before it, and units that the
+ * fleet has lost are reported again. True: units were refunded.
+ */
+bool report_history_acknowledge(struct fleet *fleet, const struct report_subject *subject, const struct report *report,
+                                const struct rule *rule);
+
 /* The round failed: what of a log's units has arrived is not known, so all of them are reported again. */
 void report_history_retry(struct fleet *fleet, const struct report_source *source);
 
