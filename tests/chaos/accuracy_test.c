@@ -88,20 +88,36 @@ static void nodes_of(struct chaos *c)
     chaos_nap_ms(1000); /* the nodes have met */
 }
 
-static void within_bounds(void **state, bool skewed)
+/* Measures once. Writes to `wrong` what is out of bounds. */
+static void try_once(struct chaos *c, bool skewed, char *wrong, size_t size)
 {
-    struct chaos *c = chaos_begin(state);
     struct accuracy got[FLEET_POLICIES];
-    char wrong[200] = "";
-    nodes_of(c);
     measure(c, (1u << ALGORITHMS) - 1, skewed, chaos_long_ms(10, 60), got);
+    wrong[0] = '\0';
     for (size_t i = 0; i < ALGORITHMS; i++) {
         print_message("# %s, %s: admitted / limit %.3f on average, %.3f to %.3f\n", names[i], skewed ? "9:1" : "even",
                       got[i].mean, got[i].least, got[i].most);
         if (got[i].mean < LEAST || got[i].mean > MOST) {
             const size_t used = strlen(wrong);
-            (void) snprintf(wrong + used, sizeof(wrong) - used, " %s %.3f", names[i], got[i].mean);
+            (void) snprintf(wrong + used, size - used, " %s %.3f", names[i], got[i].mean);
         }
+    }
+}
+
+/* On a machine that stands still now and then, answers are late: a defect is out of bounds in each of the TRIES. */
+#define TRIES 3
+
+static void within_bounds(void **state, bool skewed)
+{
+    struct chaos *c = chaos_begin(state);
+    char wrong[200];
+    nodes_of(c);
+    for (int tries = 0; tries < TRIES; tries++) {
+        try_once(c, skewed, wrong, sizeof(wrong));
+        if (wrong[0] == '\0') {
+            break;
+        }
+        print_message("# outside %.2f to %.2f:%s\n", LEAST, MOST, wrong);
     }
     if (wrong[0] != '\0') {
         fail_msg("outside %.2f to %.2f:%s", LEAST, MOST, wrong);
