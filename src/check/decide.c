@@ -247,14 +247,17 @@ static void want_no_grants(struct request *r)
 
 /*
  * Whether a denial is to be read again, at a later time. The time of a thread that was interrupted, or goes by the
- * tick, may be before another thread's last charge of a bucket. Then what has refilled in between is missing.
+ * tick, may be before another thread's last charge of a bucket. Then what has refilled in between is missing, and may
+ * be all that is missing. No charge is later than the last tick by more than a tick, so a denial for longer stays.
  */
 static bool renew_time(struct request *r)
 {
     const struct decision *out = r->out;
     const struct claim *claim = &r->claims[out->key_index];
     const struct limiter *limiter = r->t->limiter;
-    if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > limiter->tick_ns) {
+    /* Relaxed: a hint, which saves a look at the clock. */
+    const uint64_t since_ns = saturating_sub(load_relaxed(&r->t->line->now_ns), r->now_ns);
+    if (!rule_is_bucket(&claim->rules[out->limit_index]) || out->retry_after_ns > since_ns + limiter->tick_ns) {
         return false;
     }
     const uint64_t now_ns = tick_time(limiter);
@@ -269,7 +272,6 @@ static bool decide_claims(struct request *r, bool commit)
     const bool several = r->count > 1 || r->claims[0].policy->limit_count > 1;
     unsigned stalled_tries = 0;
     unsigned conflicts = 0;
-    bool renewed = false;
     for (;;) {
         const enum read answer = read_claims(r, &stalled_tries);
         if (answer == READ_LOST) {
@@ -281,8 +283,7 @@ static bool decide_claims(struct request *r, bool commit)
         }
         if (answer == READ_DENIED) {
             write_denial(r);
-            if (!renewed && renew_time(r)) {
-                renewed = true;
+            if (renew_time(r)) {
                 continue;
             }
             if (commit) {

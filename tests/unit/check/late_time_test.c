@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A thread reads the time, and is interrupted before it decides. Another thread charges the bucket meanwhile, as of a
+ * later time. The first thread's request is decided as if it came when it is decided: what the bucket has room for
+ * then passes, and no more.
+ *
+ * Guards: src/check/decide.c
+ */
+#include "check/decide.h"
+#include "policy/policy_set.h"
+#include "support/one_key.h"
+#include "thread/rcu.h"
+
+/* Decides a request that read the time so long ago. */
+static bool ask_late(const struct one_key *b, uint64_t late_ns)
+{
+    struct decision decision = {.allowed = false};
+    uint32_t cells[WEIR_MAX_LIMITS];
+    rcu_enter(b->t);
+    const struct policy_set *set = process_policies(b->t->process);
+    const struct policy *policy = policy_set_by_id(set, b->key.policy);
+    struct claim claim = {.policy = policy, .key = &b->key, .cost = 1, .cells = cells};
+    struct request r = {.t = b->t,
+                        .set = set,
+                        .claims = &claim,
+                        .count = 1,
+                        .now_ns = tick_now(b->t, policy) - late_ns,
+                        .out = &decision};
+    decide_request(&r, true);
+    rcu_leave(b->t);
+    return decision.allowed;
+}
+
+static weir_limit draw_bucket(uint64_t *rng)
+{
+    weir_limit limit = {.algorithm = random_below(rng, 2) == 0 ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET};
+    limit.limit = 1 + (random_below(rng, 1000000) >> random_below(rng, 20));
+    limit.period_ns = (SECOND << random_below(rng, 14)) + random_below(rng, SECOND);
+    limit.burst = 2 + (random_below(rng, 1000) >> random_below(rng, 10)); /* one before the late request at least */
+    limit.delay = limit.algorithm == WEIR_LEAKY_BUCKET ? limit.burst : 0; /* the whole burst passes at once */
+    return limit;
+}
+
+static void test_a_late_request_has_the_room_there_is_when_it_is_decided(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 400; times++) {
+        const weir_limit limit = draw_bucket(&rng);
+        const uint64_t late_ns = random_below(&rng, 20 * SECOND) >> random_below(&rng, 20);
+        struct one_key b;
+        one_key_open(&b, &limit, 1, START_NS);
+        one_key_pass(&b, MINUTE);
+        assert_int_equal(one_key_drain(&b, limit.burst - 1), limit.burst - 1);
+        const bool last = ask_late(&b, late_ns);
+        const bool one_more = ask_late(&b, late_ns);
+        if (!last || one_more) {
+            fail_msg("algorithm %d, %llu per %llu ns, burst %llu, %llu ns late: the last unit %s, one more %s",
+                     (int) limit.algorithm, (unsigned long long) limit.limit, (unsigned long long) limit.period_ns,
+                     (unsigned long long) limit.burst, (unsigned long long) late_ns, last ? "passes" : "is denied",
+                     one_more ? "passes" : "is denied");
+        }
+        weir_close(b.w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_late_request_has_the_room_there_is_when_it_is_decided),
+    };
+    return cmocka_run_group_tests_name("unit/check/late_time", tests, NULL, NULL);
+}
