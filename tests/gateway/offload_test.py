@@ -15,7 +15,7 @@ import socket
 import struct
 import subprocess
 
-from support import ask, Fixture, in_a_network_of_its_own, NO_BYTES, POLICIES, run, Skipped
+from support import ask, Fixture, in_a_network_of_its_own, measured, NO_BYTES, POLICIES, run, Skipped
 
 
 UDP_SEGMENT, UDP_GRO = 103, 104
@@ -229,6 +229,7 @@ def test_a_packet_that_is_dropped_amid_merged_ones_changes_no_other():
         assert places == sorted(set(places)), places
 
 
+@measured
 def test_the_generator_counts_the_same_with_offload():
     with Fixture(policies=POLICIES.format(100000), backend=("--offload",)) as f:
         client = f.send(1, "one,1,20000", options=("--offload",))["one"]

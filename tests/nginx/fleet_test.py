@@ -10,7 +10,7 @@ import os
 import signal
 import time
 
-from nginx_support import Load, Nginx, Redis, lines, node_count, passed_by_one_bucket, run
+from nginx_support import Load, Nginx, Redis, lines, measured, node_count, passed_by_one_bucket, run
 
 RATE, BURST = 300, 30
 ZONE = f"weir_limit_req_zone $arg_k zone=shared:1m rate={RATE}r/s;"
@@ -49,12 +49,14 @@ def admitted(nodes, seconds, rate, path="/?k=1", buckets=1, part=1.0):
     return served / sum(passed_by_one_bucket(each, begin, part * RATE, part * BURST) for each in answers), slowest
 
 
+@measured
 def test_three_nginx_share_a_limit():
     with Redis() as redis, fleet(redis, 3) as nodes:
         part, _ = admitted(nodes, 10, RATE)
         assert 0.97 <= part <= 1.02, part
 
 
+@measured
 def test_a_local_zone_is_not_shared():
     with Redis() as redis, fleet(redis, 2, zone=ZONE.replace(";", " redis=off;")) as nodes:
         part, _ = admitted(nodes, 3, 2 * RATE, buckets=2)
@@ -84,6 +86,7 @@ def test_records_in_redis_have_the_names_of_zones_and_keys():
         nodes[0].until(lambda: any("x" * 53 + ".." in key for key in redis.call("keys", "*")))
 
 
+@measured
 def test_limits_hold_and_no_request_waits_while_redis_is_away():
     with Redis() as redis, fleet(redis, 3) as nodes:
         redis.server.child.send_signal(signal.SIGSTOP)
@@ -101,6 +104,7 @@ def test_limits_hold_and_no_request_waits_while_redis_is_away():
         nodes[0].until(lambda: all(lines(node, r"\[(warn|error)\].* weir: ") for node in nodes))
 
 
+@measured
 def test_workers_of_one_nginx_are_one_node():
     with Redis() as redis, fleet(redis, 1, workers=4) as nodes:
         part, _ = admitted(nodes, 3, 2 * RATE)
@@ -108,6 +112,7 @@ def test_workers_of_one_nginx_are_one_node():
         assert node_count(redis) == 1
 
 
+@measured
 def test_an_upgrade_stays_one_node_and_holds_the_limit():
     with Redis() as redis, fleet(redis, 1, daemon=True) as nodes:
         node, = nodes
@@ -128,6 +133,7 @@ def test_an_upgrade_stays_one_node_and_holds_the_limit():
         assert 0.95 * most <= served <= 1.01 * most + 2, (served, most)
 
 
+@measured
 def test_the_reports_go_on_when_workers_are_killed_and_nginx_reloads():
     with Redis() as redis, fleet(redis, 2) as nodes:
         for node in nodes:

@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 
-from nginx_support import Load, Nginx, lines, run, statuses, wrk
+from nginx_support import Load, Nginx, lines, measured, run, statuses, wrk
 
 SLOW = "weir_limit_req_zone $arg_k zone=slow:1m rate=1r/m;"
 
@@ -316,6 +316,7 @@ def test_one_zone_limits_in_several_locations_together():
         assert statuses(nginx, "/one?k=1", 1) == [503]
 
 
+@measured
 def test_four_workers_admit_the_rate_over_ten_seconds():
     rate, burst, seconds = 200, 100, 10
     with Nginx(f"weir_limit_req_zone $arg_k zone=z:1m rate={rate}r/s;", f"weir_limit_req zone=z burst={burst} nodelay;",

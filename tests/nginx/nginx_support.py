@@ -14,7 +14,7 @@ sys.path.insert(0, sys.argv[2] + "/apps/gateway")
 sys.path.insert(0, sys.argv[2] + "/apps/nginx")
 import demo as gateway_demo  # noqa: E402
 import nginx_demo  # noqa: E402
-from support import Skipped, run as run_all  # noqa: E402,F401
+from support import Skipped, measured, run as run_all  # noqa: E402,F401
 
 BUILD = sys.argv[1]
 Load = nginx_demo.Load
