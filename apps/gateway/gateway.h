@@ -8,7 +8,9 @@
  *   policies.c  the policies in force; policy_look.c: those of a file; policy_kind.c: their names
  *   decision.c  which packets of a burst may pass
  *   network.c   sources and networks as keys of limits
- *   worker.c    a thread's loop: receive, check, forward, return replies
+ *   worker.c    a thread's loop: receive, check, forward, return replies; loop.h: what it works with
+ *   run.c       packets of one client in a row on their way out, and replies
+ *   frames.c    the same of packets that go past the network stack; xsk/: how they do
  *   burst.c     many packets in from one system call
  *   outbox.c    many packets out in one system call
  *   offload.c   many packets as one message: what the kernel has for that
@@ -111,6 +113,8 @@ struct counters {
     _Atomic uint64_t merged, segmented;        /* packets, either way, that arrived merged; that left in segments */
     _Atomic uint64_t timed_checks, timed_ns;   /* of the bursts that were timed */
     _Atomic uint64_t received[LISTENER_SLOTS]; /* of `offered`, by listener */
+    _Atomic uint64_t frames_received, frames_sent; /* by AF_XDP */
+    _Atomic uint64_t frames_lost;                  /* that found no room, were damaged or of nobody */
     _Atomic uint64_t turns;                    /* how often the thread has waited and worked */
 };
 
@@ -142,6 +146,7 @@ struct gateway {
     struct policies policies;
     struct kind_store kinds;
     struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
+    struct forward *forward; /* NULL: all packets go by sockets */
     struct record *record; /* NULL: denied packets are not recorded */
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];

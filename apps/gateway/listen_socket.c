@@ -60,6 +60,12 @@ int listen_socket_open(struct listen_socket *socket, const struct address *addre
     return 0;
 }
 
+void listen_socket_steer_no_more(const struct listen_socket *socket)
+{
+    const int unused = 0;
+    (void) setsockopt(socket->fd, SOL_SOCKET, SO_DETACH_REUSEPORT_BPF, &unused, sizeof(unused));
+}
+
 void listen_socket_close(struct listen_socket *socket)
 {
     if (socket->fd >= 0) {

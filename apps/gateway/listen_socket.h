@@ -30,6 +30,9 @@ struct listen_socket {
  */
 int listen_socket_open(struct listen_socket *socket, const struct address *address, int handed, bool offload);
 
+/* Has the kernel choose by its hash again among the sockets that share the address: see forward_steer(). */
+void listen_socket_steer_no_more(const struct listen_socket *socket);
+
 /* Closes it; it may be closed already. */
 void listen_socket_close(struct listen_socket *socket);
 

@@ -11,6 +11,7 @@
 #include "listen_socket.h"
 #include "log.h"
 #include "xdp/xdp.h"
+#include "xsk/forward.h"
 
 void listeners_init(struct listeners *listeners)
 {
@@ -68,10 +69,30 @@ int listeners_open(struct gateway *gateway, const struct listener_request *reque
     return (int) number;
 }
 
+/* Whether packets to a listener may go past the network stack. Sockets from elsewhere may be shared with others. */
+static bool may_forward(const struct gateway *gateway, unsigned number)
+{
+    int sockets[GATEWAY_THREADS_MAX];
+    const struct listener *listener = &gateway->listeners.all[number];
+    if (gateway->forward == NULL || listener->is_handed) {
+        return false;
+    }
+    for (unsigned i = 0; i < gateway->worker_count; i++) {
+        sockets[i] = gateway->workers[i].sockets[number].fd;
+    }
+    const int result = forward_steer(gateway->forward, number, sockets);
+    if (result != 0) {
+        log_line(WEIR_LOG_WARNING, "--listen %s: packets cannot be steered to threads, and go by sockets: %s",
+                 listener->text, strerror(-result));
+    }
+    return result == 0;
+}
+
 bool listeners_serve(struct gateway *gateway, unsigned number)
 {
     struct listener *listener = &gateway->listeners.all[number];
     const uint32_t bit = UINT32_C(1) << number;
+    const bool forwards = may_forward(gateway, number);
     bool good = true;
     for (unsigned i = 0; i < gateway->worker_count; i++) {
         struct worker *worker = &gateway->workers[i];
@@ -95,13 +116,13 @@ bool listeners_serve(struct gateway *gateway, unsigned number)
     listener->is_open = false;
     listener->is_in_force = true;
     (void) pthread_mutex_unlock(&gateway->listeners.mutex);
-    xdp_set_listener(gateway->xdp, number, &listener->address);
+    xdp_set_listener(gateway->xdp, number, &listener->address, forwards);
     return good;
 }
 
 void listeners_remove(struct gateway *gateway, unsigned number)
 {
-    xdp_set_listener(gateway->xdp, number, NULL);
+    xdp_set_listener(gateway->xdp, number, NULL, false);
     (void) pthread_mutex_lock(&gateway->listeners.mutex);
     gateway->listeners.all[number].is_in_force = false;
     (void) pthread_mutex_unlock(&gateway->listeners.mutex);

@@ -21,6 +21,7 @@
 #include "notify.h"
 #include "reload.h"
 #include "xdp/xdp.h"
+#include "xsk/forward.h"
 
 /* Of the addresses that a line names; what has no room is left out. */
 #define LIST_SIZE 400
@@ -165,7 +166,8 @@ static int fit_descriptors(struct gateway *gateway)
     const bool has_config = gateway->sources.config != NULL;
     const size_t listeners = has_config ? LISTENERS_MAX : options->listen.count + gateway->activation.listener_count;
     const size_t backends = has_config ? BACKENDS_MAX : options->backend.count;
-    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads, listeners, backends);
+    const rlim_t lanes = xdp_wants_forward(options->xdp) ? options->threads : 0;
+    const rlim_t spare = GATEWAY_DESCRIPTORS(options->threads, listeners, backends) + lanes;
     const rlim_t most = limit.rlim_cur > spare ? (limit.rlim_cur - spare) / options->threads : 0;
     if (most < GATEWAY_SESSIONS_MIN) {
         log_line(WEIR_LOG_ERROR, "%ju file descriptors are too few for %u threads; raise the limit (ulimit -Hn)",
@@ -183,6 +185,7 @@ static int fit_descriptors(struct gateway *gateway)
 
 static void stop(struct gateway *gateway)
 {
+    forward_end(gateway->forward);
     atomic_store(&gateway->stopping, true);
     for (unsigned i = 0; i < gateway->worker_count; i++) {
         if (gateway->workers[i].is_started) {
@@ -191,32 +194,69 @@ static void stop(struct gateway *gateway)
         worker_close(&gateway->workers[i]);
     }
     checker_stop(gateway->checker);
+    forward_stop(gateway->forward);
     xdp_stop(gateway->xdp);
     record_stop(gateway->record);
     weir_close(gateway->weir);
 }
 
-/* Where the kernel cannot drop packets the gateway does. */
+/* Where the kernel cannot drop packets the gateway does, and where it cannot forward past the stack sockets do. */
 static void start_xdp(struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
     char problem[256];
+    char drop_problem[256];
     if (options->xdp == NULL) {
         return;
     }
-    if (gateway->weir == NULL) {
+    const bool forward = xdp_wants_forward(options->xdp);
+    const struct xdp_forwarding forwarding = {options->threads, options->threads * gateway->sessions};
+    if (gateway->weir == NULL && !forward) {
         log_line(WEIR_LOG_WARNING, "--xdp %s: nothing is limited, so the kernel drops nothing", options->xdp);
         return;
     }
-    gateway->xdp = xdp_start(options->xdp, &gateway->policies, gateway->weir, problem, sizeof(problem));
+    gateway->xdp = xdp_start(options->xdp, forward ? &forwarding : NULL, &gateway->policies, gateway->weir, problem,
+                             sizeof(problem));
+    if (gateway->xdp == NULL && forward && gateway->weir != NULL) {
+        gateway->xdp =
+            xdp_start(options->xdp, NULL, &gateway->policies, gateway->weir, drop_problem, sizeof(drop_problem));
+    }
     if (gateway->xdp == NULL) {
-        log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets are dropped here and not in the kernel", options->xdp,
-                 problem);
+        log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets are dropped here and not in the kernel%s", options->xdp,
+                 problem, forward ? ", and go by sockets" : "");
         return;
     }
     struct xdp_status status;
     (void) xdp_get_status(gateway->xdp, &status);
-    log_line(WEIR_LOG_INFO, "the kernel drops packets at %s (XDP, %s)", status.interface, status.mode);
+    if (status.drops) {
+        log_line(WEIR_LOG_INFO, "the kernel drops packets at %s (XDP, %s)", status.interface, status.mode);
+    }
+    if (forward && !status.forwards) {
+        log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets go by sockets", options->xdp, problem);
+    }
+}
+
+/* After the backends, and before the workers. */
+static void start_forward(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    char problem[256];
+    struct xdp_status status;
+    if (!xdp_get_status(gateway->xdp, &status) || !status.forwards) {
+        return;
+    }
+    if (options->transparent) {
+        log_line(WEIR_LOG_WARNING, "--xdp %s: with --transparent packets go by sockets", options->xdp);
+        return;
+    }
+    gateway->forward = forward_start(gateway->xdp, &gateway->backends, options->threads, problem, sizeof(problem));
+    if (gateway->forward == NULL) {
+        log_line(WEIR_LOG_WARNING, "--xdp %s: %s; packets go by sockets", options->xdp, problem);
+        return;
+    }
+    const unsigned queues = forward_queues(gateway->forward);
+    log_line(WEIR_LOG_INFO, "packets are forwarded past the network stack at %s (AF_XDP, %s, %u receive queue%s)",
+             status.interface, status.mode, queues, queues == 1 ? "" : "s");
 }
 
 /* False: denied packets cannot be recorded. */
@@ -356,7 +396,12 @@ int main(int argc, char **argv)
         return code;
     }
     start_xdp(&gateway);
-    if (!start_record(&gateway) || start_backends(&gateway) != 0 || start_workers(&gateway) != 0) {
+    if (!start_record(&gateway) || start_backends(&gateway) != 0) {
+        stop(&gateway);
+        return 1;
+    }
+    start_forward(&gateway);
+    if (start_workers(&gateway) != 0) {
         stop(&gateway);
         return 1;
     }

@@ -63,6 +63,13 @@ static void list_add(struct session_table *table, struct session *session)
     table->newest = index;
 }
 
+static void tell(const struct session_table *table, const struct session *session, enum session_change change)
+{
+    if (table->changes != NULL) {
+        table->changes(table->changes_arg, (uint32_t) (session - table->sessions), change);
+    }
+}
+
 static void session_end(struct session_table *table, uint32_t index)
 {
     struct session *session = &table->sessions[index];
@@ -72,6 +79,7 @@ static void session_end(struct session_table *table, uint32_t index)
     }
     *link = session->next;
     list_remove(table, session);
+    tell(table, session, SESSION_ENDS);
     (void) close(session->fd); /* leaves the epoll set with it */
     session->fd = -1;
     view_note_session(table->view, session->backend, -1);
@@ -169,6 +177,7 @@ static struct session *session_open_slow(struct session_table *table, const stru
     view_note_session(table->view, place, 1);
     list_add(table, session);
     table->count++;
+    tell(table, session, SESSION_BEGINS);
     return session;
 }
 
@@ -198,6 +207,7 @@ static void session_move_slow(struct session_table *table, struct session *sessi
         }
         return;
     }
+    tell(table, session, SESSION_MOVES);
     (void) close(session->fd); /* leaves the epoll set with it */
     session->fd = fd;
     view_note_session(table->view, session->backend, -1);

@@ -41,6 +41,13 @@ struct session {
     struct client client;
 };
 
+/* What becomes of a session. */
+enum session_change {
+    SESSION_BEGINS,
+    SESSION_MOVES, /* its socket is about to be closed; it has another one then */
+    SESSION_ENDS,  /* its socket is about to be closed */
+};
+
 struct session_table {
     struct session *sessions;
     uint32_t *chains;
@@ -51,11 +58,13 @@ struct session_table {
     int epoll_fd;
     bool transparent; /* its sockets have the clients' addresses: see backends/transparent.h */
     bool merges;      /* asks for what the backend sends to be merged: see offload.h */
+    void (*changes)(void *arg, uint32_t number, enum session_change change); /* NULL: nobody is told */
+    void *changes_arg;
     uint64_t count, evicted, moved;
     uint8_t tried; /* the backend to which a socket was opened last, or was not to be had */
 };
 
-/* 0 or a negative errno value. `view` must outlive the table. `transparent` is off; it may be set then. */
+/* 0 or a negative errno value. `view` must outlive the table. `transparent` and `changes` may be set then. */
 int session_table_open(struct session_table *table, uint32_t capacity, struct backends_view *view, int epoll_fd,
                        bool merges);
 void session_table_close(struct session_table *table);

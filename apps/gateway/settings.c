@@ -151,7 +151,9 @@ static bool take(enum setting setting, const struct setting_texts *given, struct
         return log_find_format(text, field, why, size);
     case FORM_INTERFACE:
         *(const char **) field = text;
-        (void) snprintf(why, size, "give an interface, and a mode if you like: eth0,mode=native or eth0,mode=generic");
+        (void) snprintf(why, size,
+                        "give an interface, and a mode if you like: eth0,mode=native or eth0,mode=generic; and "
+                        "forward: eth0,forward");
         return xdp_option_is_good(text);
     case FORM_PROBE:
         *(const char **) field = text;

@@ -12,6 +12,7 @@
 #include "backends/report.h"
 #include "gateway.h"
 #include "xdp/xdp.h"
+#include "xsk/forward.h"
 
 uint64_t sum_of(const struct gateway *gateway, size_t offset)
 {
@@ -128,6 +129,14 @@ struct text write_metrics(struct gateway *gateway)
                kernel.bytes);
         metric(&text, "kernel_held_keys", "gauge", "Sources and networks whose packets XDP drops.", kernel.keys);
     }
+    if (gateway->forward != NULL) {
+        metric(&text, "forward_received_packets_total", "counter", "Packets received by AF_XDP.",
+               SUM(gateway, frames_received));
+        metric(&text, "forward_sent_packets_total", "counter", "Packets sent by AF_XDP.", SUM(gateway, frames_sent));
+        metric(&text, "forward_lost_packets_total", "counter",
+               "Packets received by AF_XDP that found no room, were damaged, or were for nobody any more.",
+               SUM(gateway, frames_lost));
+    }
     struct record_status recorded;
     if (record_get_status(gateway->record, &recorded)) {
         metric(&text, "recorded_packets_total", "counter", "Denied packets in the files of --record.",
@@ -243,6 +252,13 @@ struct text write_status(struct gateway *gateway)
             kernel.interface, kernel.mode, kernel.keys, kernel.packets, kernel.bytes);
     } else {
         add(&text, "\"kernel\":null,");
+    }
+    if (gateway->forward != NULL) {
+        add(&text, "\"forward\":{\"queues\":%u,\"received\":%" PRIu64 ",\"sent\":%" PRIu64 ",\"lost\":%" PRIu64 "},",
+            forward_queues(gateway->forward), SUM(gateway, frames_received), SUM(gateway, frames_sent),
+            SUM(gateway, frames_lost));
+    } else {
+        add(&text, "\"forward\":null,");
     }
     struct record_status recorded;
     if (record_get_status(gateway->record, &recorded)) {

@@ -5,6 +5,8 @@
  * backend's replies home through the socket the client knows. Packets that the kernel merged are checked one by one,
  * and leave merged as far as they may leave.
  *
+ * Packets may also come and leave by a lane past the network stack (frames.c).
+ *
  * Order within a turn: replies first, then what is new of the backends, then clients. Only the last two end sessions,
  * so the sessions that epoll named stay what they were until their replies are sent.
  */
@@ -17,52 +19,21 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "burst.h"
 #include "clock.h"
-#include "decision.h"
+#include "frames.h"
 #include "gateway.h"
 #include "local.h"
 #include "log.h"
+#include "loop.h"
 #include "offload.h"
-#include "outbox.h"
-#include "proxy.h"
-#include "refusal.h"
-#include "session.h"
+#include "run.h"
+#include "xsk/forward.h"
 
 #define DRAIN_MS 100
 #define WAIT_MS  50
 #define EVENTS   64
 /* Every so many seconds sizes that were too large for a path are tried again in segments. */
 #define SIZES_SECONDS 60
-
-/* What a worker works with. */
-struct loop {
-    struct worker *worker;
-    struct decision decision;
-    struct session_table sessions;
-    uint32_t now, sizes_forgotten;        /* seconds */
-    uint64_t merged, without_session;     /* packets */
-    uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
-    uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
-    struct backends_view view;
-    unsigned char proxy_header[PROXY_HEADER_MAX]; /* of the client whose packets wait in `to_backend` */
-    uint32_t listener;                            /* whose packets are in `requests` */
-    bool has_locals;                              /* some of `locals` are set */
-    struct in6_addr locals[BURST_COUNT];          /* of the messages in `requests` */
-    struct datagram datagrams[BURST_COUNT];       /* of the burst at hand, as many as are dealt with at once */
-    size_t run;                    /* message of the client whose packets wait in `to_backend`; or NO_RUN */
-    const struct session *session; /* of that client; NULL: none to be had */
-    size_t reply_count;            /* messages of `replies` whose packets wait in an outbox of the sockets */
-    uint32_t replying;             /* a bit for each of these sockets */
-    struct {
-        uint64_t added, sent, sent_bytes, segmented;
-        bool segments;
-    } to_clients; /* what the outboxes of the sockets have counted */
-    struct outbox to_backend;
-    struct burst requests, replies;
-};
-
-#define NO_RUN SIZE_MAX
 
 static uint32_t now_seconds(void)
 {
@@ -71,79 +42,13 @@ static uint32_t now_seconds(void)
     return (uint32_t) now.tv_sec;
 }
 
-static bool is_same_client(const struct loop *loop, size_t a, size_t b)
-{
-    return a == b || (address_is_same(&loop->requests.from[a], &loop->requests.from[b]) &&
-                      IN6_ARE_ADDR_EQUAL(&loop->locals[a], &loop->locals[b]));
-}
-
-/* A backend's socket, or the opening of one, has told an error. */
-static void refused(struct loop *loop, uint8_t backend, int error)
-{
-    if (is_refusal(error)) {
-        loop->refused++;
-        view_note_refusals(&loop->view, backend, 1, error, loop->now);
-    }
-}
-
-/* The header for the packets of a client, with --proxy-protocol. */
-static void introduce(struct loop *loop, const struct client *client)
-{
-    if (!loop->worker->gateway->options.proxy_protocol) {
-        return;
-    }
-    const struct listen_socket *socket = &loop->worker->sockets[client->listener];
-    struct address asked = socket->address;
-    if (socket->asks_local && asked.u.any.sa_family == AF_INET) {
-        memcpy(&asked.u.v4.sin_addr, &client->local.s6_addr[12], 4);
-    } else if (socket->asks_local) {
-        asked.u.v6.sin6_addr = client->local;
-    }
-    loop->to_backend.prefix = loop->proxy_header;
-    loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
-}
-
-/* Sends what waits of the client at hand, and notes what its backend made of it. */
-static void end_run(struct loop *loop)
-{
-    struct outbox *box = &loop->to_backend;
-    outbox_flush(box);
-    if (loop->session != NULL) {
-        const uint8_t backend = loop->session->backend;
-        view_note_sent(&loop->view, backend, box->sent - loop->sent_before, loop->now);
-        if (box->refused != loop->refused_before) {
-            view_note_refusals(&loop->view, backend, box->refused - loop->refused_before, box->refusal, loop->now);
-        }
-    }
-    loop->sent_before = box->sent;
-    loop->refused_before = box->refused;
-    loop->session = NULL;
-    loop->run = NO_RUN;
-}
-
-/*
- * Begins the packets of the next client, which go to its own socket. The packets of the client before are sent first.
- */
-static void next_run(struct loop *loop, size_t message)
-{
-    end_run(loop);
-    const struct client client = {loop->requests.from[message], loop->locals[message], loop->listener};
-    loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another session, so after the flush */
-    introduce(loop, &client);
-    if (loop->session == NULL) {
-        refused(loop, loop->sessions.tried, errno);
-    }
-    loop->to_backend.fd = loop->session != NULL ? loop->session->fd : -1;
-    loop->run = message;
-}
-
 /* Forwards the packets whose bits are set. What one client sent in a row goes out in one call, when the run ends. */
 static void forward(struct loop *loop, uint64_t passing)
 {
     for (uint64_t left = passing; left != 0; left &= left - 1) {
         const struct datagram *datagram = &loop->datagrams[__builtin_ctzll(left)];
-        if (loop->run == NO_RUN || !is_same_client(loop, loop->run, datagram->message)) {
-            next_run(loop, datagram->message);
+        if (loop->run == NO_RUN || !run_is_same_client(loop, loop->run, datagram->message)) {
+            run_next(loop, datagram->message);
         }
         if (loop->session != NULL) {
             outbox_add(&loop->to_backend, datagram, NULL, NULL);
@@ -196,33 +101,10 @@ static bool receive(struct loop *loop, uint32_t listener)
         forward(loop, decision_make(&loop->decision, count));
         total += count;
     }
-    end_run(loop);
+    run_end(loop);
     bump(&loop->worker->counters.received[listener], total);
     burst_ready(requests, 0, received, true);
     return received != 0;
-}
-
-/* Takes over what an outbox of a socket has counted. */
-static void take_counts(struct loop *loop, struct outbox *box)
-{
-    loop->to_clients.added += box->added;
-    loop->to_clients.sent += box->sent;
-    loop->to_clients.sent_bytes += box->sent_bytes;
-    loop->to_clients.segmented += box->segmented;
-    loop->to_clients.segments = box->segments;
-    box->added = box->sent = box->sent_bytes = box->segmented = 0;
-}
-
-/* Sends the replies that were gathered, of many clients in one call. */
-static void flush_replies(struct loop *loop)
-{
-    for (; loop->replying != 0; loop->replying &= loop->replying - 1) {
-        struct outbox *box = loop->worker->sockets[__builtin_ctz(loop->replying)].to_clients;
-        outbox_flush(box);
-        take_counts(loop, box);
-    }
-    burst_ready(&loop->replies, 0, loop->reply_count, false);
-    loop->reply_count = 0;
 }
 
 /* Gathers replies of one session. */
@@ -233,7 +115,7 @@ static void gather(struct loop *loop, struct session *session)
     int error;
     const size_t received = burst_receive(replies, session->fd, first, &error);
     if (received == 0) {
-        refused(loop, session->backend, error);
+        run_refused(loop, session->backend, error);
         return;
     }
     session_touch(&loop->sessions, session, loop->now);
@@ -252,7 +134,7 @@ static void gather(struct loop *loop, struct session *session)
     view_note_replies(&loop->view, session->backend, packets, loop->now);
     loop->reply_count += received;
     if (loop->reply_count == BURST_COUNT) {
-        flush_replies(loop);
+        run_flush_replies(loop);
     }
 }
 
@@ -277,6 +159,9 @@ static void publish_counters(struct loop *loop)
     publish(&counters->segments, to_backend->segments && loop->to_clients.segments);
     publish(&counters->merged, loop->merged);
     publish(&counters->segmented, to_backend->segmented + loop->to_clients.segmented);
+    publish(&counters->frames_received, loop->lane.received);
+    publish(&counters->frames_sent, loop->lane.sent);
+    publish(&counters->frames_lost, loop->frames_lost + loop->lane.useless);
 }
 
 /* Learns what is new of the backends. */
@@ -301,6 +186,9 @@ static void forget_sizes(struct loop *loop, uint32_t open)
 /* Begins to end a socket. */
 static void leave_listener(struct worker *worker, uint32_t listener)
 {
+    if (worker->gateway->forward != NULL) {
+        listen_socket_steer_no_more(&worker->sockets[listener]); /* the address may be another gateway's, too */
+    }
     if (!listen_socket_leave(&worker->sockets[listener], clock_ns())) {
         log_line(WEIR_LOG_WARNING, "--listen %s: packets that come now may be lost: %s",
                  worker->gateway->listeners.all[listener].text, strerror(errno));
@@ -340,29 +228,36 @@ static uint32_t turn(struct loop *loop, int wait_ms)
 {
     struct worker *worker = loop->worker;
     struct epoll_event events[EVENTS];
-    const int count = epoll_wait(worker->epoll_fd, events, EVENTS, wait_ms);
+    const int count = epoll_wait(worker->epoll_fd, events, EVENTS, frames_wait_ms(loop, wait_ms));
     /* Pairs with the release of listeners_serve(): a socket that has an event is seen whole. */
     const uint32_t open = atomic_load_explicit(&worker->open, memory_order_acquire);
     uint32_t ready = 0;
     uint32_t received = 0;
+    bool has_frames = false;
     loop->now = loop->decision.now = now_seconds();
     for (int i = 0; i < count; i++) {
-        /* A socket of a listener, or a session. */
+        /* The lane, a socket of a listener, or a session. */
         const uintptr_t offset = (uintptr_t) events[i].data.ptr - (uintptr_t) worker->sockets;
-        if (offset < sizeof(worker->sockets)) {
+        if (events[i].data.ptr == &loop->lane) {
+            has_frames = true;
+        } else if (offset < sizeof(worker->sockets)) {
             ready |= UINT32_C(1) << offset / sizeof(worker->sockets[0]);
         } else {
             gather(loop, events[i].data.ptr);
         }
     }
-    flush_replies(loop);
+    run_flush_replies(loop);
     update_backends(loop);
     for (; ready != 0; ready &= ready - 1) {
         const uint32_t listener = (uint32_t) __builtin_ctz(ready);
         received |= (uint32_t) receive(loop, listener) << listener;
     }
+    if (has_frames || loop->lane.waits) {
+        received |= frames_turn(loop);
+    }
     session_expire(&loop->sessions, loop->now,
                    atomic_load_explicit(&worker->gateway->idle_seconds, memory_order_relaxed));
+    frames_look(loop);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         forget_sizes(loop, open);
     }
@@ -422,6 +317,21 @@ static bool can_segment(const struct gateway_options *options)
     return can;
 }
 
+/* 0 or a negative errno value. */
+static int open_lane(struct worker *worker)
+{
+    struct gateway *gateway = worker->gateway;
+    struct loop *loop = worker->loop;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &loop->lane};
+    const struct lane_parts parts = forward_lane(gateway->forward, (unsigned) (worker - gateway->workers));
+    const int result = lane_open(&loop->lane, &parts, &loop->sessions, gateway->sessions, worker->sockets);
+    if (result == 0 && lane_is_open(&loop->lane) &&
+        epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, rings_fd(parts.rings), &event) != 0) {
+        return -errno;
+    }
+    return result;
+}
+
 int worker_open(struct worker *worker, struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
@@ -450,6 +360,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
             session_table_open(&loop->sessions, gateway->sessions, &loop->view, worker->epoll_fd, options->offload);
         loop->sessions.transparent = options->transparent;
     }
+    result = result == 0 ? open_lane(worker) : result;
     if (result != 0) {
         log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", gateway->sessions, strerror(-result));
         worker_close(worker);
@@ -462,6 +373,7 @@ void worker_close(struct worker *worker)
 {
     if (worker->loop != NULL) {
         session_table_close(&worker->loop->sessions);
+        lane_close(&worker->loop->lane);
         free(worker->loop);
         worker->loop = NULL;
     }

@@ -26,13 +26,45 @@ struct drop_slot {
     __u64 unused[5];
 };
 
+/* Receive queues whose packets the gateway may take past the network stack. */
+#define DROP_QUEUES 64
+
+/* Longer frames go to the network stack. */
+#define DROP_FRAME_MOST 1600
+
+/*
+ * A session of the gateway, by its own port: packets of its backend to it are taken past the network stack. `queue` is
+ * written last, and cleared first. A cache line each.
+ */
+struct drop_session {
+    __u32 local[4], backend[4]; /* addresses in network byte order; IPv4 in the first */
+    __u16 backend_port;         /* in network byte order */
+    __u16 family;               /* 4 or 6 */
+    __u32 queue;                /* one more than the number of the queue that the session belongs to; 0: none */
+    __u32 session;              /* its number; the program does not read it */
+    __u32 unused[5];
+};
+
+/* A client of a listener. IPv4 is in the first 4 bytes of the address. */
+struct drop_flow {
+    __u32 client[4];
+    __u16 client_port, listen_port; /* in network byte order, as the address */
+    __u16 family;                   /* 4 or 6 */
+    __u16 zero;
+};
+
+/* Which socket a client's packets are for: that of a listener and a worker, by their numbers. */
+#define DROP_SOCKETS                  (DROP_LISTENERS * DROP_QUEUES)
+#define DROP_SOCKET(listener, worker) ((listener) *DROP_QUEUES + (worker))
+
 /* An address that the gateway listens on. A port is written last, and cleared first. */
 struct drop_listener {
     __u32 address4, address6[4]; /* in network byte order */
     __u16 port;                  /* in network byte order; 0: there is no such listener */
     __u8 is_v4, is_v6;           /* of this family */
     __u8 any;                    /* each address in the map `locals` */
-    __u8 unused[7];
+    __u8 forwards;               /* its packets may be taken past the network stack */
+    __u8 unused[6];
 };
 
 /* Whose packets are looked at. All others pass. */
@@ -41,6 +73,10 @@ struct drop_target {
     __u32 listener_count; /* no listener is behind these */
     __u8 count4, count6;  /* of the prefixes */
     __u8 prefixes4[DROP_PREFIXES], prefixes6[DROP_PREFIXES];
+    __u8 forwards;   /* packets are taken past the network stack */
+    __u8 is_generic; /* generic XDP: see passes_by() */
+    __u8 steers;     /* there are several workers, and `flows` has which of them a client is with */
+    __u8 mac[6];     /* the interface's own */
 };
 
 #endif

@@ -4,12 +4,12 @@
 
 #include <errno.h>
 #include <linux/if_link.h>
-#include <net/if.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -23,7 +23,10 @@ struct xdp_link {
     enum link_mode mode;
     struct drop_slot *slots;
     size_t slots_size;
+    struct drop_session *sessions; /* NULL: the program does not forward */
 };
+
+#define SESSIONS_SIZE (65536 * sizeof(struct drop_session))
 
 /* libbpf prints nothing: the host's log has one sentence of ours. */
 static int keep_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
@@ -69,9 +72,11 @@ static int attach(int program, int interface, enum link_mode mode)
 }
 
 /* 0, or a positive errno value. */
-static int attach_any(struct xdp_link *link, int interface, enum link_mode mode)
+static int attach_any(struct xdp_link *link, int interface, const struct xdp_link_options *options)
 {
-    const int program = bpf_program__fd(link->program->progs.drop_denied);
+    const int program =
+        bpf_program__fd(options->forward ? link->program->progs.drop_or_forward : link->program->progs.drop_denied);
+    const enum link_mode mode = options->mode;
     link->mode = mode == LINK_GENERIC ? LINK_GENERIC : LINK_NATIVE;
     link->fd = attach(program, interface, link->mode);
     if (link->fd < 0 && mode == LINK_ANY && errno != EBUSY && errno != EPERM) {
@@ -81,46 +86,59 @@ static int attach_any(struct xdp_link *link, int interface, enum link_mode mode)
     return link->fd < 0 ? errno : 0;
 }
 
-static int load(struct xdp_link *link, uint32_t capacity)
+/* Maps an array of the program; NULL: errno says why not. */
+static void *map_array(const struct bpf_map *map, size_t size)
+{
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+static int load(struct xdp_link *link, const struct xdp_link_options *options)
 {
     link->program = drop_bpf__open();
     if (link->program == NULL) {
         return errno;
     }
-    (void) bpf_map__set_max_entries(link->program->maps.denied, capacity);
-    (void) bpf_map__set_max_entries(link->program->maps.slots, capacity);
+    (void) bpf_map__set_max_entries(link->program->maps.denied, options->capacity);
+    (void) bpf_map__set_max_entries(link->program->maps.slots, options->capacity);
+    /* The kernel may lack AF_XDP, and need not have it for the drops alone. */
+    (void) bpf_program__set_autoload(link->program->progs.drop_denied, !options->forward);
+    (void) bpf_program__set_autoload(link->program->progs.drop_or_forward, options->forward);
+    (void) bpf_map__set_autocreate(link->program->maps.queues, options->forward);
+    (void) bpf_map__set_autocreate(link->program->maps.sessions, options->forward);
+    (void) bpf_program__set_autoload(link->program->progs.steer, options->flows != 0);
+    (void) bpf_map__set_autocreate(link->program->maps.flows, options->forward);
+    (void) bpf_map__set_autocreate(link->program->maps.sockets, options->flows != 0);
+    (void) bpf_map__set_max_entries(link->program->maps.flows, options->flows != 0 ? options->flows : 1);
     const int result = drop_bpf__load(link->program);
     if (result != 0) {
         return -result;
     }
-    link->slots_size = capacity * sizeof(*link->slots);
-    void *slots =
-        mmap(NULL, link->slots_size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(link->program->maps.slots), 0);
-    if (slots == MAP_FAILED) {
-        return errno;
+    link->slots_size = options->capacity * sizeof(*link->slots);
+    link->slots = map_array(link->program->maps.slots, link->slots_size);
+    if (link->slots != NULL && options->forward) {
+        link->sessions = map_array(link->program->maps.sessions, SESSIONS_SIZE);
     }
-    link->slots = slots;
-    return 0;
+    return link->slots == NULL || (options->forward && link->sessions == NULL) ? errno : 0;
 }
 
-struct xdp_link *xdp_link_open(const char *interface, enum link_mode mode, uint32_t capacity, char *problem,
-                               size_t size)
+struct xdp_link *xdp_link_open(const struct xdp_link_options *options, char *problem, size_t size)
 {
     struct xdp_link *link = calloc(1, sizeof(*link));
-    const unsigned index = if_nametoindex(interface);
+    const unsigned index = if_nametoindex(options->interface);
     if (link == NULL || index == 0) {
         (void) snprintf(problem, size, "%s%s", link == NULL ? "out of memory" : "there is no interface ",
-                        link == NULL ? "" : interface);
+                        link == NULL ? "" : options->interface);
         free(link);
         return NULL;
     }
     link->fd = -1;
     (void) libbpf_set_print(keep_quiet);
-    int error = load(link, capacity);
+    int error = load(link, options);
     if (error != 0) {
         say_load(problem, size, error);
-    } else if ((error = attach_any(link, (int) index, mode)) != 0) {
-        say_attach(problem, size, interface, mode, error);
+    } else if ((error = attach_any(link, (int) index, options)) != 0) {
+        say_attach(problem, size, options->interface, options->mode, error);
     }
     if (error != 0) {
         xdp_link_close(link);
@@ -136,6 +154,9 @@ void xdp_link_close(struct xdp_link *link)
     }
     if (link->slots != NULL) {
         (void) munmap(link->slots, link->slots_size);
+    }
+    if (link->sessions != NULL) {
+        (void) munmap(link->sessions, SESSIONS_SIZE);
     }
     drop_bpf__destroy(link->program);
     free(link);
@@ -154,6 +175,39 @@ struct drop_slot *xdp_link_slots(struct xdp_link *link)
 struct drop_target *xdp_link_target(struct xdp_link *link)
 {
     return &link->program->bss->target;
+}
+
+struct drop_session *xdp_link_sessions(struct xdp_link *link)
+{
+    return link->sessions;
+}
+
+bool xdp_link_set_queue(struct xdp_link *link, uint32_t queue, int fd)
+{
+    return bpf_map_update_elem(bpf_map__fd(link->program->maps.queues), &queue, &fd, BPF_ANY) == 0;
+}
+
+int xdp_link_steer(struct xdp_link *link, unsigned listener, const int *sockets, unsigned count)
+{
+    const int program = bpf_program__fd(link->program->progs.steer);
+    for (unsigned i = 0; i < count; i++) {
+        const uint32_t number = DROP_SOCKET(listener, i);
+        const uint64_t socket = (uint64_t) sockets[i];
+        if (bpf_map_update_elem(bpf_map__fd(link->program->maps.sockets), &number, &socket, BPF_ANY) != 0) {
+            return -errno;
+        }
+    }
+    return setsockopt(sockets[0], SOL_SOCKET, SO_ATTACH_REUSEPORT_EBPF, &program, sizeof(program)) == 0 ? 0 : -errno;
+}
+
+void xdp_link_set_flow(struct xdp_link *link, const struct drop_flow *flow, uint32_t number)
+{
+    (void) bpf_map_update_elem(bpf_map__fd(link->program->maps.flows), flow, &number, BPF_ANY);
+}
+
+void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow)
+{
+    (void) bpf_map_delete_elem(bpf_map__fd(link->program->maps.flows), flow);
 }
 
 bool xdp_link_add(struct xdp_link *link, const struct drop_key *key, uint32_t number)

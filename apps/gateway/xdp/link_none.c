@@ -4,12 +4,9 @@
 
 #include "link.h"
 
-struct xdp_link *xdp_link_open(const char *interface, enum link_mode mode, uint32_t capacity, char *problem,
-                               size_t size)
+struct xdp_link *xdp_link_open(const struct xdp_link_options *options, char *problem, size_t size)
 {
-    (void) interface;
-    (void) mode;
-    (void) capacity;
+    (void) options;
     (void) snprintf(problem, size, "this gateway was built without it; build with libbpf, clang and bpftool");
     return NULL;
 }
@@ -37,6 +34,42 @@ struct drop_target *xdp_link_target(struct xdp_link *link)
 {
     (void) link;
     return NULL;
+}
+
+struct drop_session *xdp_link_sessions(struct xdp_link *link)
+{
+    (void) link;
+    return NULL;
+}
+
+bool xdp_link_set_queue(struct xdp_link *link, uint32_t queue, int fd)
+{
+    (void) link;
+    (void) queue;
+    (void) fd;
+    return false;
+}
+
+int xdp_link_steer(struct xdp_link *link, unsigned listener, const int *sockets, unsigned count)
+{
+    (void) link;
+    (void) listener;
+    (void) sockets;
+    (void) count;
+    return -1;
+}
+
+void xdp_link_set_flow(struct xdp_link *link, const struct drop_flow *flow, uint32_t number)
+{
+    (void) link;
+    (void) flow;
+    (void) number;
+}
+
+void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow)
+{
+    (void) link;
+    (void) flow;
 }
 
 bool xdp_link_add(struct xdp_link *link, const struct drop_key *key, uint32_t number)

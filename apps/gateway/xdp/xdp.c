@@ -35,13 +35,13 @@
 #define LOCALS_TURNS 20
 
 struct xdp {
-    char interface[IF_NAMESIZE];
+    struct xdp_link_options options;
     struct xdp_link *link;
     struct held held;
     struct locals locals; /* where the gateway listens on all addresses */
     const struct policies *policies;
     weir *weir;
-    weir_thread *limits; /* of the thread that sweeps */
+    weir_thread *limits; /* of the thread that sweeps; NULL: nothing is limited */
     pthread_t thread;
     _Atomic bool stopping;
     _Atomic uint64_t packets, bytes;
@@ -58,27 +58,49 @@ static uint64_t boot_ns(void)
     return (uint64_t) now.tv_sec * 1000000000U + (uint64_t) now.tv_nsec;
 }
 
+/* Takes `word` off the front of a text. */
+static bool take_word(const char **text, const char *word)
+{
+    const size_t length = strlen(word);
+    const bool found = strncmp(*text, word, length) == 0 && ((*text)[length] == '\0' || (*text)[length] == ',');
+    *text += found ? length : 0;
+    return found;
+}
+
 /* Splits an option. False: it is malformed. */
-static bool read_option(const char *option, char interface[IF_NAMESIZE], enum link_mode *mode)
+static bool read_option(const char *option, struct xdp_link_options *out)
 {
     const size_t length = strcspn(option, ",");
     const char *rest = option + length;
     if (length == 0 || length >= IF_NAMESIZE || strcspn(option, "\"\\ \t\n") < length) {
         return false;
     }
-    memcpy(interface, option, length);
-    interface[length] = '\0';
-    *mode = strcmp(rest, ",mode=native") == 0    ? LINK_NATIVE
-            : strcmp(rest, ",mode=generic") == 0 ? LINK_GENERIC
-                                                 : LINK_ANY;
-    return *mode != LINK_ANY || *rest == '\0';
+    *out = (struct xdp_link_options){.mode = LINK_ANY, .capacity = CAPACITY};
+    memcpy(out->interface, option, length);
+    while (*rest != '\0') {
+        if (out->mode == LINK_ANY && take_word(&rest, ",mode=native")) {
+            out->mode = LINK_NATIVE;
+        } else if (out->mode == LINK_ANY && take_word(&rest, ",mode=generic")) {
+            out->mode = LINK_GENERIC;
+        } else if (!out->forward && take_word(&rest, ",forward")) {
+            out->forward = true;
+        } else {
+            return false;
+        }
+    }
+    return true;
 }
 
 bool xdp_option_is_good(const char *option)
 {
-    char interface[IF_NAMESIZE];
-    enum link_mode mode;
-    return read_option(option, interface, &mode);
+    struct xdp_link_options options;
+    return read_option(option, &options);
+}
+
+bool xdp_wants_forward(const char *option)
+{
+    struct xdp_link_options options;
+    return option != NULL && read_option(option, &options) && options.forward;
 }
 
 static void add_prefix(unsigned char *prefixes, unsigned char *count, unsigned prefix)
@@ -124,7 +146,7 @@ static void set_prefixes(const struct xdp *xdp)
 
 _Static_assert(DROP_LISTENERS >= LISTENER_SLOTS, "the program has room for every listener");
 
-void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen)
+void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen, bool forwards)
 {
     if (xdp == NULL) {
         return;
@@ -137,6 +159,7 @@ void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *li
     }
     const bool v4 = listen->u.any.sa_family == AF_INET;
     listener->any = address_is_any(listen);
+    listener->forwards = forwards;
     listener->is_v4 = v4 || listener->any || network_is_v4(listen);
     listener->is_v6 = !v4 && !network_is_v4(listen);
     if (v4) {
@@ -223,13 +246,15 @@ static void *sweep_main(void *arg)
     while (!atomic_load(&xdp->stopping)) {
         pause_ms(PIECE_MS);
         waited_ms += PIECE_MS;
-        sweep_piece(xdp, &cursor);
+        if (xdp->limits != NULL) {
+            sweep_piece(xdp, &cursor);
+        }
         if (cursor != 0) {
             continue;
         }
         pause_ms(waited_ms < SWEEP_MS ? SWEEP_MS - waited_ms : 0);
         waited_ms = 0;
-        if (++turns % OVERRIDES_TURNS == 0) {
+        if (++turns % OVERRIDES_TURNS == 0 && xdp->limits != NULL) {
             look_at_overrides(xdp);
         }
         if (turns % LOCALS_TURNS == 0) {
@@ -255,6 +280,8 @@ static void xdp_free(struct xdp *xdp, bool started)
     if (started) {
         atomic_store(&xdp->stopping, true);
         (void) pthread_join(xdp->thread, NULL);
+    }
+    if (started && xdp->limits != NULL) {
         sweep_all(xdp);
         weir_detach(xdp->limits);
     }
@@ -268,26 +295,28 @@ static void xdp_free(struct xdp *xdp, bool started)
     free(xdp);
 }
 
-struct xdp *xdp_start(const char *option, const struct policies *policies, weir *w, char *problem, size_t size)
+struct xdp *xdp_start(const char *option, const struct xdp_forwarding *forwarding, const struct policies *policies,
+                      weir *w, char *problem, size_t size)
 {
     struct xdp *xdp = calloc(1, sizeof(*xdp));
-    enum link_mode mode;
-    if (xdp == NULL || !read_option(option, xdp->interface, &mode)) {
+    if (xdp == NULL || !read_option(option, &xdp->options)) {
         (void) snprintf(problem, size, "out of memory");
         free(xdp);
         return NULL;
     }
+    xdp->options.forward = forwarding != NULL;
+    xdp->options.flows = forwarding != NULL && forwarding->workers > 1 ? forwarding->sessions : 0;
     xdp->policies = policies;
     xdp->weir = w;
-    xdp->link = xdp_link_open(xdp->interface, mode, CAPACITY, problem, size);
+    xdp->link = xdp_link_open(&xdp->options, problem, size);
     if (xdp->link == NULL) {
         xdp_free(xdp, false);
         return NULL;
     }
     const struct held_kernel kernel = {kernel_add, kernel_remove, xdp->link};
     (void) snprintf(problem, size, "out of memory, or of threads");
-    if (held_open(&xdp->held, CAPACITY, xdp_link_slots(xdp->link), &kernel) != 0 ||
-        (xdp->limits = weir_attach(w)) == NULL) {
+    if (w != NULL && (held_open(&xdp->held, CAPACITY, xdp_link_slots(xdp->link), &kernel) != 0 ||
+                      (xdp->limits = weir_attach(w)) == NULL)) {
         xdp_free(xdp, false);
         return NULL;
     }
@@ -310,7 +339,7 @@ void xdp_stop(struct xdp *xdp)
 
 void xdp_policies_changed(struct xdp *xdp)
 {
-    if (xdp != NULL) {
+    if (xdp != NULL && xdp->limits != NULL) {
         set_prefixes(xdp);
         held_release_all(&xdp->held);
         atomic_store(&xdp->policies_changed, true); /* once more: as in look_at_overrides() */
@@ -347,10 +376,22 @@ bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)
     if (xdp == NULL) {
         return false;
     }
-    *out = (struct xdp_status){.interface = xdp->interface,
+    *out = (struct xdp_status){.interface = xdp->options.interface,
                                .mode = xdp_link_mode(xdp->link) == LINK_NATIVE ? "native" : "generic",
-                               .keys = held_count(&xdp->held),
+                               .forwards = xdp->options.forward,
+                               .drops = xdp->limits != NULL,
+                               .keys = xdp->limits != NULL ? held_count(&xdp->held) : 0,
                                .packets = atomic_load(&xdp->packets),
                                .bytes = atomic_load(&xdp->bytes)};
     return true;
+}
+
+struct xdp_link *xdp_get_link(struct xdp *xdp)
+{
+    return xdp->link;
+}
+
+const char *xdp_get_interface(const struct xdp *xdp)
+{
+    return xdp->options.interface;
 }

@@ -37,6 +37,7 @@
 #define XDP_LEAST_NS UINT64_C(200000)
 
 struct xdp;
+struct xdp_link;
 
 /* What one worker remembers of the keys that it denies. */
 struct xdp_view {
@@ -44,28 +45,45 @@ struct xdp_view {
     struct repeats repeats;
 };
 
+/* What forwarding takes. */
+struct xdp_forwarding {
+    unsigned workers;
+    uint32_t sessions; /* clients, of all workers */
+};
+
 /* What a page says of it. */
 struct xdp_status {
     const char *interface, *mode; /* "native" or "generic" */
+    bool drops;                   /* there are limits, so that packets may be dropped */
+    bool forwards;                /* the program can hand packets to AF_XDP */
     uint32_t keys;                /* that are held */
     uint64_t packets, bytes;      /* dropped */
 };
 
-/* Whether an option can be taken: "eth0", "eth0,mode=native" or "eth0,mode=generic". */
+/* Whether an option can be taken: "eth0", and behind it ",mode=native" or ",mode=generic", and ",forward". */
 bool xdp_option_is_good(const char *option);
+
+/* Whether an option asks for forwarding; false: there is none, too. */
+bool xdp_wants_forward(const char *option);
 
 /*
  * Attaches the program, and starts the thread. `option` is good. NULL: `problem` says in one sentence what is missing.
- * `policies` and `w` stay the caller's until xdp_stop().
+ * `policies` and `w` stay the caller's until xdp_stop(). `w` NULL: nothing is limited, and the program forwards alone.
+ * `forwarding` NULL: the program does not forward.
  */
-struct xdp *xdp_start(const char *option, const struct policies *policies, weir *w, char *problem, size_t size);
+struct xdp *xdp_start(const char *option, const struct xdp_forwarding *forwarding, const struct policies *policies,
+                      weir *w, char *problem, size_t size);
 void xdp_stop(struct xdp *xdp); /* NULL is allowed */
 
 /*
- * Packets to an address are looked at from now on; NULL: no longer. `number`: the listener's, below LISTENER_SLOTS.
- * Main thread. `xdp` may be NULL.
+ * Packets to an address are looked at from now on; NULL: no longer. `forwards`: they may be taken past the network
+ * stack. `number`: the listener's, below LISTENER_SLOTS. Main thread. `xdp` may be NULL.
  */
-void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen);
+void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen, bool forwards);
+
+/* The program, for what forwards. `xdp` is there. */
+struct xdp_link *xdp_get_link(struct xdp *xdp);
+const char *xdp_get_interface(const struct xdp *xdp);
 
 /* The policies in force have changed: all denials are said anew. Main thread. */
 void xdp_policies_changed(struct xdp *xdp); /* NULL is allowed */

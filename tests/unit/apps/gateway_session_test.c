@@ -6,6 +6,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -212,6 +213,37 @@ static void test_sessions_of_a_backend_that_is_down_move_and_stay_where_they_mov
     assert_memory_equal(after, moved, sizeof(after));
 }
 
+/* How many sessions began, moved and ended; each change is told while the session's socket is open. */
+struct changes {
+    unsigned count[3];
+};
+
+static void note_change(void *arg, uint32_t number, enum session_change change)
+{
+    struct changes *changes = arg;
+    assert_true(fcntl(t.table.sessions[number].fd, F_GETFD) >= 0);
+    changes->count[change]++;
+}
+
+static void test_each_change_of_a_session_is_told_while_its_socket_is_open(void **arg)
+{
+    (void) arg;
+    struct changes changes = {{0, 0, 0}};
+    unsigned to[CLIENTS];
+    t.table.changes = note_change;
+    t.table.changes_arg = &changes;
+    send_all(to);
+    assert_int_equal(changes.count[SESSION_BEGINS], CLIENTS);
+    send_all(to);
+    assert_int_equal(changes.count[SESSION_BEGINS], CLIENTS);
+    replace(1);
+    send_all(to);
+    assert_int_equal(changes.count[SESSION_BEGINS], CLIENTS + changes.count[SESSION_ENDS]);
+    assert_true(changes.count[SESSION_ENDS] > 0);
+    session_table_close(&t.table);
+    assert_int_equal(changes.count[SESSION_ENDS], changes.count[SESSION_BEGINS]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +253,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_where_all_drain_new_clients_have_no_session, begin, end),
         cmocka_unit_test_setup_teardown(test_sessions_of_a_backend_that_is_down_move_and_stay_where_they_moved, begin,
                                         end),
+        cmocka_unit_test_setup_teardown(test_each_change_of_a_session_is_told_while_its_socket_is_open, begin, end),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_session", tests, NULL, NULL);
 }
