@@ -272,6 +272,7 @@ static bool decide_claims(struct request *r, bool commit)
     const bool several = r->count > 1 || r->claims[0].policy->limit_count > 1;
     unsigned stalled_tries = 0;
     unsigned conflicts = 0;
+    bool renewed = false;
     for (;;) {
         const enum read answer = read_claims(r, &stalled_tries);
         if (answer == READ_LOST) {
@@ -283,7 +284,8 @@ static bool decide_claims(struct request *r, bool commit)
         }
         if (answer == READ_DENIED) {
             write_denial(r);
-            if (renew_time(r)) {
+            if (!renewed && renew_time(r)) {
+                renewed = true; /* once: else the request would wait for what refills while it is decided */
                 continue;
             }
             if (commit) {

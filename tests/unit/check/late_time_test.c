@@ -7,6 +7,7 @@
  * Guards: src/check/decide.c
  */
 #include "check/decide.h"
+#include "limiter/weir_private.h"
 #include "policy/policy_set.h"
 #include "support/one_key.h"
 #include "thread/rcu.h"
@@ -64,10 +65,46 @@ static void test_a_late_request_has_the_room_there_is_when_it_is_decided(void **
     }
 }
 
+/* A host's clock that goes on whenever it is read. */
+struct creeping {
+    const struct fake_clock *clock;
+    uint64_t by_ns, crept_ns;
+};
+
+static uint64_t creep(void *arg)
+{
+    struct creeping *creeping = arg;
+    creeping->crept_ns += creeping->by_ns;
+    return creeping->clock->monotonic_ns + creeping->crept_ns;
+}
+
+static void test_no_request_waits_for_room_while_it_is_decided(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 100; times++) {
+        const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET,
+                                  .limit = 1000000 >> random_below(&rng, 10),
+                                  .period_ns = SECOND,
+                                  .burst = 3};
+        struct one_key b;
+        one_key_open(&b, &limit, 1, START_NS);
+        /* While a request is decided the clock is read a few times, and no unit takes less than 1,000 ns. */
+        struct creeping creeping = {.clock = &b.clock, .by_ns = 1 + random_below(&rng, 30)};
+        b.w->clock.monotonic_ns = creep;
+        b.w->clock.arg = &creeping;
+        b.w->limiter.host_time = false; /* the clock is read as that of a weir with a thread is */
+        assert_int_equal(one_key_drain(&b, limit.burst), limit.burst);
+        assert_false(ask_late(&b, 0));
+        weir_close(b.w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_late_request_has_the_room_there_is_when_it_is_decided),
+        cmocka_unit_test(test_no_request_waits_for_room_while_it_is_decided),
     };
     return cmocka_run_group_tests_name("unit/check/late_time", tests, NULL, NULL);
 }
