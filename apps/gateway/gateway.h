@@ -109,13 +109,13 @@ struct counters {
     _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted, sessions_moved;
-    _Atomic uint64_t merges, segments;         /* 1: the kernel does it for this thread */
-    _Atomic uint64_t merged, segmented;        /* packets, either way, that arrived merged; that left in segments */
-    _Atomic uint64_t timed_checks, timed_ns;   /* of the bursts that were timed */
-    _Atomic uint64_t received[LISTENER_SLOTS]; /* of `offered`, by listener */
+    _Atomic uint64_t merges, segments;             /* 1: the kernel does it for this thread */
+    _Atomic uint64_t merged, segmented;            /* packets, either way, that arrived merged; that left in segments */
+    _Atomic uint64_t timed_checks, timed_ns;       /* of the bursts that were timed */
+    _Atomic uint64_t received[LISTENER_SLOTS];     /* of `offered`, by listener */
     _Atomic uint64_t frames_received, frames_sent; /* by AF_XDP */
     _Atomic uint64_t frames_lost;                  /* that found no room, were damaged or of nobody */
-    _Atomic uint64_t turns;                    /* how often the thread has waited and worked */
+    _Atomic uint64_t turns;                        /* how often the thread has waited and worked */
 };
 
 struct gateway;
@@ -145,9 +145,9 @@ struct gateway {
     weir *weir;                    /* NULL: nothing is limited */
     struct policies policies;
     struct kind_store kinds;
-    struct xdp *xdp;       /* NULL: no packet is dropped in the kernel */
+    struct xdp *xdp;         /* NULL: no packet is dropped in the kernel */
     struct forward *forward; /* NULL: all packets go by sockets */
-    struct record *record; /* NULL: denied packets are not recorded */
+    struct record *record;   /* NULL: denied packets are not recorded */
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];
     struct checker *checker;
