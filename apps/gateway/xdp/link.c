@@ -90,6 +90,7 @@ static int attach_any(struct xdp_link *link, int interface, const struct xdp_lin
 static void *map_array(const struct bpf_map *map, size_t size)
 {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
+    /* cppcheck-suppress memleak ; the caller has it */
     return at != MAP_FAILED ? at : NULL;
 }
 
