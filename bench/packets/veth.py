@@ -19,6 +19,23 @@ class Unavailable(Exception):
     """No namespaces can be made here. The message says why."""
 
 
+def ip(*arguments, host=None):
+    command = ["ip", *(["-n", host] if host else []), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, timeout=20).stdout.decode()
+
+
+@contextlib.contextmanager
+def on(host):
+    """Inside, this thread and what it starts are on that host."""
+    with open("/proc/thread-self/ns/net", encoding="utf-8") as before, open(f"/run/netns/{host}", encoding="utf-8") as there:
+        if LIBC.setns(there.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+        try:
+            yield
+        finally:
+            LIBC.setns(before.fileno(), CLONE_NEWNET)
+
+
 class Veth:
     """`name` is the interface's, on both hosts, and unique: threads of the kernel are found by it."""
 
@@ -41,10 +58,7 @@ class Veth:
             self.close()
             raise
 
-    @staticmethod
-    def ip(*arguments, host=None):
-        command = ["ip", *(["-n", host] if host else []), *arguments]
-        return subprocess.run(command, check=True, capture_output=True, timeout=20).stdout.decode()
+    ip, on = staticmethod(ip), staticmethod(on)
 
     def mac(self, host):
         return self.ip("link", "show", self.name, host=host).split("link/ether ")[1].split()[0]
@@ -87,17 +101,6 @@ class Veth:
                 if comm.read_text().startswith(f"napi/{self.name}-"):
                     found.append(int(comm.parent.name))
         return found
-
-    @contextlib.contextmanager
-    def on(self, host):
-        """Inside, this thread and what it starts are on that host."""
-        with open("/proc/thread-self/ns/net", encoding="utf-8") as before, open(f"/run/netns/{host}", encoding="utf-8") as there:
-            if LIBC.setns(there.fileno(), CLONE_NEWNET) != 0:
-                raise OSError(ctypes.get_errno(), "setns")
-            try:
-                yield
-            finally:
-                LIBC.setns(before.fileno(), CLONE_NEWNET)
 
     def close(self):
         for host in (self.gateway, self.clients):

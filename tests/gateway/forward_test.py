@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import fcntl
 import os
-import pathlib
 import shutil
 import signal
 import socket
@@ -24,11 +23,10 @@ import tempfile
 import threading
 import time
 
+from hosts import addresses, hosts, ip, LIBC, on, wire
 from support import Fixture, gateway_demo, POLICIES, run, Skipped
 
 GATEWAY, CLIENTS, BACKENDS = (f"weir-{os.getpid()}-{name}" for name in "fcb")
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNET = 0x40000000
 HERE, ROUTER, ROUTER6 = "10.77.1.1", "10.77.1.2", "fd77::2"
 BACKEND, BACKEND6 = "10.78.1.2", "fd78::2"
 MANY = POLICIES.format(1000000).replace("50000", "1000000")
@@ -37,64 +35,22 @@ ROUNDS = int(os.environ.get("WEIR_KILLS", "10"))
 MANY_SIZES = [*range(0, 20), 63, 64, 65, 500, 501, 1199, 1200, 1231, 1232, 1233, 1400, 1451, 1452]
 
 
-def ip(*arguments, netns=None):
-    command = ["ip", *(["-n", netns] if netns else []), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, timeout=20).stdout.decode()
-
-
-@contextlib.contextmanager
-def on(netns):
-    """Inside, this thread is on that host."""
-    with open("/proc/thread-self/ns/net", encoding="utf-8") as before, open(f"/run/netns/{netns}", encoding="utf-8") as there:
-        if LIBC.setns(there.fileno(), CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
-        try:
-            yield
-        finally:
-            LIBC.setns(before.fileno(), CLONE_NEWNET)
-
-
-def addresses(netns, device, *all_of_it):
-    for address in all_of_it:
-        ip("addr", "add", address, "dev", device, *(["nodad"] if ":" in address else []), netns=netns)
-    ip("link", "set", device, "up", netns=netns)
-    ip("link", "set", "lo", "up", netns=netns)
-
-
-def lay_wires(queues):
-    several = ["numrxqueues", str(queues), "numtxqueues", str(queues)]
-    ip("link", "add", "wire", "netns", GATEWAY, *several, "type", "veth", "peer", "name", "wire", "netns", CLIENTS, *several)
-    ip("link", "add", "inner", "netns", CLIENTS, "type", "veth", "peer", "name", "inner", "netns", BACKENDS)
+def lay():
     addresses(GATEWAY, "wire", f"{HERE}/24", "10.77.1.100/24", "fd77::1/64")
     addresses(CLIENTS, "wire", *(f"10.77.1.{i}/24" for i in range(2, 12)), f"{ROUTER6}/64", "fd77::3/64")
     addresses(CLIENTS, "inner", "10.78.1.1/24", "fd78::1/64")
     addresses(BACKENDS, "inner", f"{BACKEND}/24", f"{BACKEND6}/64")
-    for netns, via, via6 in ((GATEWAY, ROUTER, ROUTER6), (BACKENDS, "10.78.1.1", "fd78::1")):
-        ip("route", "add", "default", "via", via, netns=netns)
-        ip("-6", "route", "add", "default", "via", via6, netns=netns)
+    for host, via, via6 in ((GATEWAY, ROUTER, ROUTER6), (BACKENDS, "10.78.1.1", "fd78::1")):
+        ip("route", "add", "default", "via", via, host=host)
+        ip("-6", "route", "add", "default", "via", via6, host=host)
     for name in ("net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"):
         subprocess.run(["ip", "netns", "exec", CLIENTS, "sh", "-c", f"echo 1 >/proc/sys/{name}"], check=True, timeout=20)
 
 
-@contextlib.contextmanager
 def network(queues=1):
     """Three hosts. Inside, this process is on the gateway's."""
-    if shutil.which("ip") is None or os.getuid() != 0:
-        raise Skipped("no network namespaces: they need root, and ip of iproute2")
-    made = []
-    try:
-        try:
-            for name in (GATEWAY, CLIENTS, BACKENDS):
-                ip("netns", "add", name)
-                made.append(name)
-            lay_wires(queues)
-        except subprocess.CalledProcessError as error:
-            raise Skipped(f"no network namespaces: {error.stderr.decode().strip()}") from error
-        with on(GATEWAY):
-            yield
-    finally:
-        for name in made:
-            ip("netns", "del", name)
+    several = ("numrxqueues", str(queues), "numtxqueues", str(queues))
+    return hosts((GATEWAY, CLIENTS, BACKENDS), (wire(GATEWAY, "wire", CLIENTS, "wire", *several), wire(CLIENTS, "inner", BACKENDS, "inner")), lay)
 
 
 class Backend:
@@ -139,21 +95,11 @@ class Forward(Fixture):
     """A gateway that forwards, with backends of the other host."""
 
     def __init__(self, *more, backends, listen=HERE, threads=1, policies=MANY, option="wire,forward", before=None):
-        self.demo = gateway_demo.Demo(sys.argv[1])
-        self.path, self.log = self.demo.dir / "test.yaml", self.demo.dir / "log"
-        self.path.write_text(policies)
-        self.port, self.http = gateway_demo.free_port(socket.SOCK_DGRAM), gateway_demo.free_port(socket.SOCK_STREAM)
         words = [word for backend in backends for word in ("--backend", backend.text)]
-        words += ["--policies", self.path] if policies else []
         words += ["--xdp", option] if option else []
-        try:
-            self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", *words, "--metrics",
-                                         f"127.0.0.1:{self.http}", "--threads", threads, *more, stderr=open(self.log, "w"),
-                                         preexec_fn=before)
-            self.until(self.status)
-        except BaseException:
-            self.demo.close()
-            raise
+        self.prepare(policies)
+        with self.starting():
+            self.launch(listen, *words, "--threads", threads, *more, before=before)
 
     def count(self):
         return self.status()["forward"]
@@ -343,9 +289,9 @@ def test_frames_are_used_again_whatever_became_of_their_packets():
         f.child.send_signal(signal.SIGHUP)
         f.until(lambda: f.status()["reloads"] == 1)
         client.send(0)
-        mac = ip("link", "show", "wire", netns=CLIENTS).split("link/ether ")[1].split()[0]
+        mac = ip("link", "show", "wire", host=CLIENTS).split("link/ether ")[1].split()[0]
         for state in ("noarp", "permanent"):
-            ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", state, netns=GATEWAY)
+            ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", state, host=GATEWAY)
             time.sleep(1)
             pour(10000)
             client.send(0)
@@ -427,7 +373,7 @@ def test_sources_that_come_by_no_wire_are_left_to_the_stack():
 def test_an_address_of_another_interface_is_answered_by_the_socket():
     with network(), Backend() as backend:
         addresses(GATEWAY, "lo", "10.99.9.9/32")
-        ip("route", "add", "10.99.9.9/32", "via", HERE, netns=CLIENTS)
+        ip("route", "add", "10.99.9.9/32", "via", HERE, host=CLIENTS)
         with gateway(backends=[backend], listen="") as f, Client(f) as client, Client(f, "10.77.1.4", "10.99.9.9") as other:
             warm(f, client)
             before = f.count()
@@ -438,8 +384,8 @@ def test_an_address_of_another_interface_is_answered_by_the_socket():
 
 def test_while_the_next_hop_is_not_known_sockets_carry_packets():
     with network(), Backend() as backend:
-        mac = ip("link", "show", "wire", netns=CLIENTS).split("link/ether ")[1].split()[0]
-        ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "noarp", netns=GATEWAY)  # the gateway takes none of these
+        mac = ip("link", "show", "wire", host=CLIENTS).split("link/ether ")[1].split()[0]
+        ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "noarp", host=GATEWAY)  # the gateway takes none of these
         with gateway(backends=[backend]) as f, Client(f) as client:
             client.ask()
             before = f.count()
@@ -448,34 +394,34 @@ def test_while_the_next_hop_is_not_known_sockets_carry_packets():
             client.ask(10, 20)
             settled(f, "received", before["received"] + 80)
             settled(f, "sent", before["sent"] + 40)  # to the client alone
-            ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "permanent", netns=GATEWAY)
+            ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "permanent", host=GATEWAY)
             warm(f, client)
-            ip("neigh", "del", ROUTER, "dev", "wire", netns=GATEWAY)
+            ip("neigh", "del", ROUTER, "dev", "wire", host=GATEWAY)
             time.sleep(1.5)
             client.ask(10, 20)  # a socket finds the neighbour anew
             warm(f, client)
-        ip("route", "replace", "unreachable", f"{BACKEND}/32", netns=GATEWAY)
+        ip("route", "replace", "unreachable", f"{BACKEND}/32", host=GATEWAY)
         with gateway(backends=[backend]) as f, Client(f) as client:
             client.socket.send(b"x")
             f.until(lambda: f.status()["refused"] >= 1 or f.status()["unsendable"] >= 1)
 
 
 def state_of_router():
-    return ip("neigh", "show", ROUTER, "dev", "wire", netns=GATEWAY).split()[-1]
+    return ip("neigh", "show", ROUTER, "dev", "wire", host=GATEWAY).split()[-1]
 
 
 def test_the_kernel_asks_a_neighbour_that_frames_go_to():
     with network(), Backend() as backend, gateway(backends=[backend]) as f, Client(f) as client:
         warm(f, client)
-        mac = ip("link", "show", "wire", netns=CLIENTS).split("link/ether ")[1].split()[0]
-        ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "stale", netns=GATEWAY)
+        mac = ip("link", "show", "wire", host=CLIENTS).split("link/ether ")[1].split()[0]
+        ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "stale", host=GATEWAY)
         f.until(lambda: state_of_router() == "REACHABLE")  # without a packet of any socket
         warm(f, client)
 
 
 def test_packets_that_are_too_large_for_the_way_leave_in_fragments():
     with network(), Backend() as backend:
-        ip("route", "replace", "default", "via", ROUTER, "mtu", "lock", "600", netns=GATEWAY)
+        ip("route", "replace", "default", "via", ROUTER, "mtu", "lock", "600", host=GATEWAY)
         with gateway(backends=[backend]) as f, Client(f) as client:
             warm(f, client)
             before = f.count()
@@ -611,7 +557,7 @@ def test_what_is_missing_is_said_in_a_sentence_and_sockets_serve():
 
 
 def attached():
-    return "xdp" in ip("link", "show", "wire", netns=GATEWAY)
+    return "xdp" in ip("link", "show", "wire", host=GATEWAY)
 
 
 def left():
@@ -644,6 +590,25 @@ def test_nothing_is_left_when_the_gateway_is_killed_and_the_next_one_forwards():
             child.wait()
             f.until(lambda: not attached())
         f.until(lambda: not left())
+
+
+def test_a_gateway_that_ends_hands_over_to_another_one():
+    """It takes no more packets past the stack, so another gateway on its address has them from the first moment on."""
+    with network(), Backend() as backend, gateway(backends=[backend]) as f, Client(f) as client:
+        warm(f, client)
+        http = gateway_demo.free_port(socket.SOCK_STREAM)
+        f.demo.start(f.demo.bin / "weir-gateway", "--listen", f"{HERE}:{f.port}", "--backend", backend.text, "--policies", f.path,
+                     "--metrics", f"127.0.0.1:{http}", stderr=subprocess.DEVNULL)
+        f.until(lambda: gateway_demo.status(http))
+        f.child.send_signal(signal.SIGTERM)
+        sent = 0
+        while f.child.poll() is None:
+            client.socket.send(b"x")
+            sent += 1
+            time.sleep(0.002)
+        sent += 5
+        assert client.send(5) == sent > 20, (sent, f.log.read_text())
+        assert gateway_demo.status(http)["passed"] > 0
 
 
 def test_a_gateway_that_ends_loses_nothing():

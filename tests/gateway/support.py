@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the gateway share. Each is run with BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]."""
+import contextlib
 import ctypes
 import fcntl
 import functools
@@ -38,21 +39,32 @@ class Fixture:
     """A gateway with 200 packets a second for each source, its backend, and its log."""
 
     def __init__(self, *more, listen="127.0.0.1", threads=2, policies=POLICIES.format(200), before=None, backend=(), suffix=""):
-        self.demo = gateway_demo.Demo(sys.argv[1])
-        self.path = self.demo.dir / "test.yaml"
-        self.path.write_text(policies)
-        self.log = self.demo.dir / "log"
-        self.port, self.http = gateway_demo.free_port(socket.SOCK_DGRAM), gateway_demo.free_port(socket.SOCK_STREAM)
-        try:
+        self.prepare(policies)
+        with self.starting():
             self.backend_port = self.demo.backend(*backend)
-            self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", "--backend",
-                                         f"127.0.0.1:{self.backend_port}{suffix}", "--policies", self.path, "--metrics",
-                                         f"127.0.0.1:{self.http}", "--threads", threads, *more, stderr=open(self.log, "w"),
-                                         preexec_fn=before)
-            self.until(self.status)
+            self.launch(listen, "--backend", f"127.0.0.1:{self.backend_port}{suffix}", "--threads", threads, *more, before=before)
+
+    def prepare(self, policies):
+        """What a gateway needs beside its backends; `policies` may be empty."""
+        self.demo = gateway_demo.Demo(sys.argv[1])
+        self.path, self.log = self.demo.dir / "test.yaml", self.demo.dir / "log"
+        self.path.write_text(policies)
+        self.policies = ["--policies", self.path] if policies else []
+        self.port, self.http = gateway_demo.free_port(socket.SOCK_DGRAM), gateway_demo.free_port(socket.SOCK_STREAM)
+
+    @contextlib.contextmanager
+    def starting(self):
+        """What has been started ends if the rest does not start."""
+        try:
+            yield
         except BaseException:
             self.demo.close()
             raise
+
+    def launch(self, listen, *words, before=None):
+        self.child = self.demo.start(self.demo.bin / "weir-gateway", "--listen", f"{listen}:{self.port}", *self.policies, "--metrics",
+                                     f"127.0.0.1:{self.http}", *words, stderr=open(self.log, "w"), preexec_fn=before)
+        self.until(self.status)
 
     def until(self, condition, seconds=20):
         end = time.monotonic() + seconds

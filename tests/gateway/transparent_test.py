@@ -9,78 +9,42 @@ The gateway's host is between that of the clients and that of the backends, whos
 Guards: apps/gateway/backends/transparent.c
 """
 import contextlib
-import ctypes
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 
+from hosts import addresses, hosts, ip, LIBC, on, wire
 from support import Fixture, POLICIES, run, Skipped
 
 CLIENTS, GATEWAY, BACKENDS = (f"weir-{os.getpid()}-{c}" for c in "abc")
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNET = 0x40000000
 
 
-def ip(netns, *arguments):
-    subprocess.run(["ip", *(["-n", netns] if netns else []), *arguments], check=True, capture_output=True, timeout=20)
+def lay():
+    addresses(CLIENTS, "wire", "10.78.1.2/24", "10.78.1.3/24", "fd78:1::2/64")
+    addresses(GATEWAY, "front", "10.78.1.1/24", "fd78:1::1/64")
+    addresses(GATEWAY, "back", "10.78.2.1/24", "fd78:2::1/64")
+    addresses(BACKENDS, "wire", "10.78.2.2/24", "10.78.2.3/24", "fd78:2::2/64")
+    ip("route", "add", "default", "via", "10.78.2.1", host=BACKENDS)
+    ip("-6", "route", "add", "default", "via", "fd78:2::1", host=BACKENDS)
+    for version in ("-4", "-6"):
+        ip(version, "rule", "add", "iif", "back", "ipproto", "udp", "lookup", "100", host=GATEWAY)
+        ip(version, "route", "add", "local", "default", "dev", "lo", "table", "100", host=GATEWAY)
 
 
-def enter(name):
-    with open(f"/run/netns/{name}", encoding="utf-8") as file:
-        if LIBC.setns(file.fileno(), CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
-
-
-@contextlib.contextmanager
 def network():
     """Three hosts in a row. Inside, this process is on the gateway's host, with the routes of docs/gateway.md."""
-    if shutil.which("ip") is None or os.getuid() != 0:
-        raise Skipped("no network namespaces: they need root, and ip of iproute2")
-    try:
-        for name in (CLIENTS, GATEWAY, BACKENDS):
-            ip(None, "netns", "add", name)
-        ip(None, "link", "add", "front", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", CLIENTS)
-        ip(None, "link", "add", "back", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", BACKENDS)
-        ip(GATEWAY, "link", "show")  # in a chroot no namespace can be entered
-    except subprocess.CalledProcessError as error:
-        for name in (CLIENTS, GATEWAY, BACKENDS):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-        raise Skipped(f"no network namespaces: {error.stderr.decode().strip()}") from error
-    with open(f"/proc/{os.getpid()}/ns/net", encoding="utf-8") as before:
-        try:
-            for name, link, addresses in ((CLIENTS, "wire", ("10.78.1.2/24", "10.78.1.3/24", "fd78:1::2/64")),
-                                          (GATEWAY, "front", ("10.78.1.1/24", "fd78:1::1/64")),
-                                          (GATEWAY, "back", ("10.78.2.1/24", "fd78:2::1/64")),
-                                          (BACKENDS, "wire", ("10.78.2.2/24", "10.78.2.3/24", "fd78:2::2/64"))):
-                for address in addresses:
-                    ip(name, "addr", "add", address, "dev", link, *(["nodad"] if ":" in address else []))
-                ip(name, "link", "set", link, "up")
-                ip(name, "link", "set", "lo", "up")
-            ip(BACKENDS, "route", "add", "default", "via", "10.78.2.1")
-            ip(BACKENDS, "-6", "route", "add", "default", "via", "fd78:2::1")
-            for version in ("-4", "-6"):
-                ip(GATEWAY, version, "rule", "add", "iif", "back", "ipproto", "udp", "lookup", "100")
-                ip(GATEWAY, version, "route", "add", "local", "default", "dev", "lo", "table", "100")
-            enter(GATEWAY)
-            yield
-        finally:
-            LIBC.setns(before.fileno(), CLONE_NEWNET)
-            for name in (CLIENTS, GATEWAY, BACKENDS):
-                ip(None, "netns", "del", name)
+    wires = (wire(GATEWAY, "front", CLIENTS, "wire"), wire(GATEWAY, "back", BACKENDS, "wire"))
+    return hosts((GATEWAY, CLIENTS, BACKENDS), wires, lay)
 
 
 def socket_on(host, address, port=0):
-    enter(host)
-    try:
+    with on(host):
         s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
-        s.bind((address, port))
-        s.settimeout(10)
-        return s
-    finally:
-        enter(GATEWAY)
+    s.bind((address, port))
+    s.settimeout(10)
+    return s
 
 
 def serve(backend, seen):

@@ -8,7 +8,6 @@ The gateway is at one end of a veth pair, its clients are at the other.
 Guards: apps/gateway/xdp/xdp.c, apps/gateway/xdp/link.c, apps/gateway/xdp/locals.c, apps/gateway/xdp/drop.bpf.c
 """
 import contextlib
-import ctypes
 import os
 import pathlib
 import shutil
@@ -19,52 +18,19 @@ import sys
 import tempfile
 import time
 
+from hosts import addresses, hosts, ip, LIBC, on, wire
 from support import Fixture, Redis, run, Skipped
 
 GATEWAY, CLIENTS = f"weir-{os.getpid()}-a", f"weir-{os.getpid()}-b"
-LIBC = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNET = 0x40000000
 FIRST, SECOND = "10.77.1.2", "10.77.1.3"
 
 
-def ip(*arguments, netns=None):
-    subprocess.run(["ip", *(["-n", netns] if netns else []), *arguments], check=True, capture_output=True, timeout=20)
-
-
-def enter(path):
-    with open(path, encoding="utf-8") as file:
-        if LIBC.setns(file.fileno(), CLONE_NEWNET) != 0:
-            raise OSError(ctypes.get_errno(), "setns")
-
-
-@contextlib.contextmanager
 def network():
     """Two hosts and a wire. Inside, this process is on the gateway's host."""
-    if shutil.which("ip") is None or os.getuid() != 0:
-        raise Skipped("no network namespaces: they need root, and ip of iproute2")
-    try:
-        ip("netns", "add", GATEWAY)
-        ip("netns", "add", CLIENTS)
-        ip("link", "add", "wire", "netns", GATEWAY, "type", "veth", "peer", "name", "wire", "netns", CLIENTS)
-    except subprocess.CalledProcessError as error:
-        for name in (GATEWAY, CLIENTS):
-            subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
-        raise Skipped(f"no network namespaces: {error.stderr.decode().strip()}") from error
-    own = f"/proc/{os.getpid()}/ns/net"
-    with open(own, encoding="utf-8") as before:
-        try:
-            for name, addresses in ((GATEWAY, ("10.77.1.1/16", "10.77.9.1/16", "fd77::1/64")),
-                                    (CLIENTS, (FIRST + "/16", SECOND + "/16", "10.77.2.2/16", "fd77::2/64", "fd77::3/64"))):
-                for address in addresses:
-                    ip("addr", "add", address, "dev", "wire", *(["nodad"] if ":" in address else []), netns=name)
-                ip("link", "set", "wire", "up", netns=name)
-                ip("link", "set", "lo", "up", netns=name)
-            enter(f"/run/netns/{GATEWAY}")
-            yield
-        finally:
-            LIBC.setns(before.fileno(), CLONE_NEWNET)
-            for name in (GATEWAY, CLIENTS):
-                ip("netns", "del", name)
+    def lay():
+        addresses(GATEWAY, "wire", "10.77.1.1/16", "10.77.9.1/16", "fd77::1/64")
+        addresses(CLIENTS, "wire", FIRST + "/16", SECOND + "/16", "10.77.2.2/16", "fd77::2/64", "fd77::3/64")
+    return hosts((GATEWAY, CLIENTS), (wire(GATEWAY, "wire", CLIENTS, "wire"),), lay)
 
 
 def policies_of(mode="enforce", **limits):
@@ -83,14 +49,11 @@ class Client:
     """A socket on the clients' host."""
 
     def __init__(self, f, source, to="10.77.1.1"):
-        enter(f"/run/netns/{CLIENTS}")
-        try:
+        with on(CLIENTS):
             self.socket = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_DGRAM)
-            self.socket.bind((source, 0))
-            self.socket.connect((to, f.port))
-            self.socket.setblocking(False)
-        finally:
-            enter(f"/run/netns/{GATEWAY}")
+        self.socket.bind((source, 0))
+        self.socket.connect((to, f.port))
+        self.socket.setblocking(False)
         self.returned = 0
 
     def send(self, count=1, size=10):
@@ -273,12 +236,8 @@ def test_all_other_packets_pass():
                 there.settimeout(5)
                 elsewhere.send()
                 assert there.recv(100)
-            enter(f"/run/netns/{CLIENTS}")
-            try:
-                with socket.create_connection(tcp.getsockname(), timeout=5, source_address=(FIRST, 0)):
-                    pass
-            finally:
-                enter(f"/run/netns/{GATEWAY}")
+            with on(CLIENTS), socket.create_connection(tcp.getsockname(), timeout=5, source_address=(FIRST, 0)):
+                pass
             tcp.accept()[0].close()
 
 
@@ -308,8 +267,7 @@ def test_shadow_mode_and_the_overall_limit_drop_nothing_in_the_kernel():
 
 def attached():
     """What the kernel has at the gateway's interface."""
-    shown = subprocess.run(["ip", "link", "show", "wire"], capture_output=True, text=True, check=True, timeout=20).stdout
-    return "xdp" in shown
+    return "xdp" in ip("link", "show", "wire", host=GATEWAY)
 
 
 def test_nothing_is_left_in_the_kernel_when_the_gateway_is_killed():
