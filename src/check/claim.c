@@ -12,7 +12,10 @@
 #include "base/spin.h"
 #include "process/allowance.h"
 
-/* A bucket that was last charged by another rate, of another tier or an earlier policy, is converted to this one. */
+/*
+ * A bucket of another rate, of another tier or an earlier policy, is converted to this one. From here on the bucket
+ * refills at this rate; in the fleet from the next report on, by which the charge or the denial is told.
+ */
 static void convert_rate(const struct request *r, const struct claim *claim, size_t i)
 {
     const struct rule *rule = &claim->rules[i];
@@ -87,7 +90,9 @@ static bool read_one_limit(struct request *r, struct claim *claim, size_t i, uin
         there = refresh_log(r, claim, i);
         break;
     case RULE_BUCKET:
-        convert_rate(r, claim, i);
+        if (!r->peeks) {
+            convert_rate(r, claim, i);
+        }
         break;
     }
     return there && read_cell_state(r, claim, i, own, &value);

@@ -369,6 +369,7 @@ static void begin_claims(struct request *r)
 
 void decide_request(struct request *r, bool commit)
 {
+    r->peeks = !commit;
     begin_claims(r);
     /* One cell is charged in one step. Several must all be there until the last is charged, so they are pinned. */
     const bool pin = r->count > 1 || r->claims[0].policy->limit_count > 1;

@@ -112,7 +112,9 @@ static struct state raise_to_level(const struct process *process, const struct p
     if (outage_mode == OUTAGE_MODE_NONE) {
         time = saturating_add(time, remote_time(process, allowance, rule, local, now_ns));
     }
-    return bucket_with_tat(state, max_u64(bucket_tat(state), saturating_add(level, time)));
+    /* For a peek the bucket may have another rate. */
+    const struct state own = bucket_convert_rate(rule, state, now_ns);
+    return bucket_with_tat(own, max_u64(bucket_tat(own), saturating_add(level, time)));
 }
 
 struct state allowance_level(const struct process *process, const struct policy *policy, const struct rule *rule,
