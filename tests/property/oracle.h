@@ -131,7 +131,7 @@ static uint64_t oracle_room_of_all(const struct oracle *o, size_t key, uint64_t 
     return room;
 }
 
-/* Everything a key has used is met by the library with every call, and goes over to a changed rate then. */
+/* Everything a key has used is met by the library with every call but a peek, and goes over to a changed rate then. */
 static void oracle_meet(struct oracle *o, size_t key, uint64_t now_ns)
 {
     for (size_t i = 0; i < o->limit_count; i++) {

@@ -216,6 +216,8 @@ static void play_check(struct play *p, struct oracle *o, size_t policy, bool pee
     weir_thread *t = any_thread(p);
     weir_verdict v;
     const weir_key *k = &p->keys[policy][key];
+    struct oracle_state before[WEIR_MAX_LIMITS];
+    memcpy(before, o->states[key], sizeof(before));
     oracle_meet(o, key, p->now_ns);
     const bool allowed = peek ? weir_peek(t, k, cost, &v) : weir_check(t, k, cost, &v);
     const uint64_t room = oracle_room_of_all(o, key, p->now_ns);
@@ -238,6 +240,9 @@ static void play_check(struct play *p, struct oracle *o, size_t policy, bool pee
     }
     assert_true(v.remaining <= v.limit);
     assert_true(v.limit_index < o->limit_count);
+    if (peek) {
+        memcpy(o->states[key], before, sizeof(before)); /* the bucket goes on at the rate that it had */
+    }
 }
 
 static void play_all(struct play *p)
