@@ -16,10 +16,10 @@
  * it should be, and never fuller. The debt is at most all the units charged since the bucket was last full.
  *
  * b holds the units charged since the key was first seen (modulo 2^44), which this node reports to the fleet. The bits
- * above hold the rate_id: the rate by which the bucket was last checked or charged. Debt is a time, and the same time is
- * another number of units under another rate. So the debt is converted, and the units owed stay, when a policy changes
- * its rate or a key its tier. After 255 rates of one limit since weir_open a new rate has rate_id 0; the time owed then
- * stays.
+ * above hold the rate_id: the rate by which the bucket was last checked or charged. Debt is a time, and the same time
+ * is another number of units under another rate. So the debt is converted, and the units owed stay, when a policy
+ * changes its rate or a key its tier. After 255 rates of one limit since weir_open a new rate has rate_id 0; the time
+ * owed then stays.
  *
  * The leaky bucket uses the same state. tat - now is the time that the queue takes to be served. A request may go when
  * all but `ahead` of the units before it have been served.

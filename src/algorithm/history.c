@@ -21,7 +21,7 @@ size_t history_size(uint32_t capacity, uint32_t group_capacity)
 
 void history_init(struct history *history, uint32_t capacity, uint32_t group_capacity)
 {
-    *history = (struct history){.capacity = capacity, .group_capacity = group_capacity};
+    *history = (struct history){.capacity = capacity, .group_capacity = (uint16_t) group_capacity};
 }
 
 uint64_t *history_time(struct history *history, uint64_t number)
@@ -38,6 +38,7 @@ void history_copy(struct history *to, const struct history *from)
     to->counts = from->counts;
     to->acked_most = from->acked_most;
     to->dropped = from->dropped;
+    to->renumbered = from->renumbered;
     for (uint64_t number = from->first; number < from->end; number++) {
         *history_time(to, number) = *history_time(old, number);
     }
@@ -85,6 +86,17 @@ void history_push(struct history *history, uint64_t now_ns, uint64_t units)
     history->first = first;
 }
 
+/*
+ * Dropped units are refunded. Not all of them had numbers, and the fleet may have none of them: then other units get
+ * the numbers of units that have left the window.
+ */
+static void renumber(struct history *history, uint64_t dropped)
+{
+    const uint64_t before = history_fleet_number(history, history->first);
+    history->renumbered += (uint32_t) min_u64(dropped, min_u64(before, UINT32_MAX - history->renumbered));
+    history->counts = history->first;
+}
+
 uint64_t history_pop(struct history *history, uint64_t units)
 {
     const uint64_t dropped = min_u64(units, history->dropped);
@@ -92,6 +104,9 @@ uint64_t history_pop(struct history *history, uint64_t units)
     history->dropped -= dropped;
     history->end -= taken;
     history->counts = min_u64(history->counts, history->end);
+    if (dropped != 0) {
+        renumber(history, dropped);
+    }
     return dropped + taken;
 }
 

@@ -11,11 +11,16 @@
  * passes. When more units than `capacity` were charged, the ring has the latest, and `dropped` counts the others.
  *
  * Invariants
- *   first <= end, end - first <= capacity; times of first .. end - 1 never decrease
+ *   renumbered <= first <= end, and end - first <= capacity.
+ *   Times of first .. end - 1 never decrease.
  *   remote = sum of the groups' units; times of the groups never decrease
  *
- * Each unit has a number: its index in the ring before wrapping. The node's name and the number identify the unit in
- * the fleet. A refund removes the latest units, and their numbers are used again.
+ * Each unit has a number: its index in the ring before wrapping. The node's name and the number, less `renumbered`,
+ * identify the unit in the fleet. A refund removes the latest units, and their numbers are used again.
+ *
+ * A refund of dropped units moves the numbers that the ring has in the fleet down by as many. The fleet may have stored
+ * the dropped units, by the numbers before those of the ring. So what is refunded in the fleet are the last numbers, as
+ * ever, and all units of the ring are reported again, with their times.
  *
  * The state of the key's cell is a summary as of the last history_expire. The word a is the fleet time at which the
  * last unit will have left the window; 0: no unit is left. The word b is the number of units in the window.
@@ -39,9 +44,10 @@ struct history {
     uint64_t first, end; /* numbers of local units in the window: first .. end - 1 */
     uint64_t remote;     /* units in the groups */
     uint32_t capacity;   /* of the ring; a power of two */
-    uint32_t group_capacity, group_first, group_end;
+    uint32_t renumbered; /* a unit's number here, less its number in the fleet */
+    uint16_t group_capacity, group_first, group_end;
     uint64_t counts;     /* the local units up to this number have been reported */
-    uint64_t acked_most; /* before refunds, the units up to this number had been reported */
+    uint64_t acked_most; /* before refunds, the units up to this number had been reported; a number in the fleet */
     uint64_t dropped;    /* units pushed out of the ring. They are counted until the first unit of the ring leaves the
                             window, and are refunded first */
 };
@@ -55,6 +61,12 @@ void history_init(struct history *history, uint32_t capacity, uint32_t group_cap
 void history_copy(struct history *to, const struct history *from);
 
 uint64_t *history_time(struct history *history, uint64_t number);
+
+/* The number that a unit has in the fleet. */
+static inline uint64_t history_fleet_number(const struct history *history, uint64_t number)
+{
+    return number - history->renumbered;
+}
 
 /* Removes the units that have left the window. */
 void history_expire(struct history *history, const struct rule *rule, uint64_t now_ns);

@@ -341,10 +341,11 @@ uint64_t history_store_evict(struct process *process, uint32_t cell, struct evic
     if (history != NULL) {
         const uint64_t from = max_u64(history->first, history->counts);
         const uint64_t count = min_u64(saturating_sub(history->end, from), EVICTED_TIMES);
-        evicted->first = history->end - count;
+        const uint64_t first = history->end - count;
+        evicted->first = history_fleet_number(history, first);
         evicted->time_count = (uint32_t) count;
         for (uint32_t i = 0; i < count; i++) {
-            evicted->times[i] = *history_time(history, evicted->first + i);
+            evicted->times[i] = *history_time(history, first + i);
         }
         lost = saturating_sub(history->end, from) - count;
         const uint32_t block = place->block;

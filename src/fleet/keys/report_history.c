@@ -74,19 +74,21 @@ bool report_history_add(struct fleet *fleet, const struct report_subject *subjec
         report->demand = subject->sync->now.demand % REPORT_HISTORY_DEMAND;
         history->counts = again ? history->first : history->counts;
         news->window_first = history->first;
-        news->first = max_u64(history->counts, history->first);
-        news->time_count = (uint32_t) min_u64(saturating_sub(history->end, news->first), REPORT_HISTORY_TIMES);
+        const uint64_t first = max_u64(history->counts, history->first);
+        const uint64_t fleet_end = history_fleet_number(history, history->end);
+        news->first = history_fleet_number(history, first);
+        news->time_count = (uint32_t) min_u64(saturating_sub(history->end, first), REPORT_HISTORY_TIMES);
         for (uint32_t i = 0; i < news->time_count; i++) {
-            news->times_us[i] = record_time_us(*history_time(history, news->first + i));
+            news->times_us[i] = record_time_us(*history_time(history, first + i));
         }
-        const uint64_t counts = news->first + news->time_count;
+        const uint64_t counts = first + news->time_count;
         report->count = counts;
         news->live = saturating_sub(counts, first_certain(history, now_ns, rule->period_ns));
-        news->refund_to = max_u64(history->acked_most, history->end);
-        news->refund_from = max_u64(history->end, saturating_sub(news->refund_to, ROUND_REFUNDS));
-        all = counts == history->end && news->refund_from == history->end;
+        news->refund_to = max_u64(history->acked_most, fleet_end);
+        news->refund_from = max_u64(fleet_end, saturating_sub(news->refund_to, ROUND_REFUNDS));
+        all = counts == history->end && news->refund_from == fleet_end;
         history->counts = counts; /* until the round fails, or units are refunded */
-        history->acked_most = max_u64(history->acked_most, counts);
+        history->acked_most = max_u64(history->acked_most, history_fleet_number(history, counts));
     }
     history_store_unlock(fleet->process, cell);
     return all;
@@ -97,8 +99,8 @@ bool report_history_outrun(const struct fleet *fleet, uint32_t cell, uint64_t *c
     history_store_lock(fleet->process, cell);
     const struct history *history = history_store_get(fleet->process, cell);
     /* A round also reports ROUND_REFUNDS refunded units. */
-    const bool outrun =
-        history != NULL && history->counts < history->end && history->acked_most <= history->end + ROUND_REFUNDS;
+    const bool outrun = history != NULL && history->counts < history->end &&
+                        history->acked_most <= history_fleet_number(history, history->end) + ROUND_REFUNDS;
     if (outrun) {
         *counts = history->counts;
         *end = history->end;

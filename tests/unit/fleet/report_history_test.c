@@ -5,6 +5,9 @@
  *
  * Guards: src/fleet/keys/report_history.c, src/algorithm/history.c, src/process/history_store.c
  */
+#include <errno.h>
+#include <inttypes.h>
+
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -410,6 +413,51 @@ static void test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short(void **s
     nodes_stop(&n);
 }
 
+/*
+ * A node charges its log, at times far beyond the limit, and gives units back. The fleet stores no more units than the
+ * limit. As soon as the node has no more than that, the fleet has exactly those, for as long as they are in the window.
+ */
+static void charge_and_give_back(uint64_t *rng)
+{
+    static const uint64_t limits[] = {1, 2, 50, 300, 1000, 2000};
+    const weir_limit limit = {.algorithm = WEIR_SLIDING_LOG, .limit = limits[random_below(rng, 6)], .period_ns = HOUR};
+    const weir_policy policy = patient_policy_of(&limit);
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    const struct node *node = &n.node[random_below(rng, NODES)];
+    uint64_t used = 0;
+    for (int step = 0; step < 20; step++) {
+        for (uint64_t calls = random_below(rng, 4); calls > 0; calls--) {
+            const uint64_t units = 1 + random_below(rng, 1 + random_below(rng, 2 * limit.limit));
+            if (random_below(rng, 2) == 0) {
+                weir_charge(node->t, &node->key, units);
+                used += units;
+            } else {
+                weir_refund(node->t, &node->key, units);
+                used -= units < used ? units : used;
+            }
+            pass(&n, random_below(rng, 2) == 0 ? 0 : TWO_INTERVALS);
+        }
+        assert_int_equal(weir_sync(node->w, 0), -ETIMEDOUT);
+        pass(&n, 4000);
+        const uint64_t counted = used < limit.limit ? used : limit.limit;
+        if (fleet_sum(&n) != counted) {
+            fail_msg("step %d, limit %" PRIu64 ": the fleet has %" PRIu64 " of %" PRIu64 " units", step, limit.limit,
+                     fleet_sum(&n), used);
+        }
+    }
+    nodes_stop(&n);
+}
+
+static void test_what_was_charged_beyond_the_limit_is_given_back_in_the_fleet(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 40; times++) {
+        charge_and_give_back(&rng);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -425,6 +473,7 @@ int main(void)
         cmocka_unit_test(test_logs_go_through_an_outage),
         cmocka_unit_test(test_tiers_of_different_limits_share_a_log),
         cmocka_unit_test(test_a_log_with_a_greater_limit_of_its_own_is_not_cut_short),
+        cmocka_unit_test(test_what_was_charged_beyond_the_limit_is_given_back_in_the_fleet),
     };
     return cmocka_run_group_tests_name("unit/fleet/report_history", tests, NULL, NULL);
 }
