@@ -97,7 +97,7 @@ class Forward(Fixture):
     def __init__(self, *more, backends, listen=HERE, threads=1, policies=MANY, option="wire,forward", before=None):
         words = [word for backend in backends for word in ("--backend", backend.text)]
         words += ["--xdp", option] if option else []
-        self.prepare(policies)
+        self.make_place(policies)
         with self.starting():
             self.launch(listen, *words, "--threads", threads, *more, before=before)
 

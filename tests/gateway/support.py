@@ -39,12 +39,12 @@ class Fixture:
     """A gateway with 200 packets a second for each source, its backend, and its log."""
 
     def __init__(self, *more, listen="127.0.0.1", threads=2, policies=POLICIES.format(200), before=None, backend=(), suffix=""):
-        self.prepare(policies)
+        self.make_place(policies)
         with self.starting():
             self.backend_port = self.demo.backend(*backend)
             self.launch(listen, "--backend", f"127.0.0.1:{self.backend_port}{suffix}", "--threads", threads, *more, before=before)
 
-    def prepare(self, policies):
+    def make_place(self, policies):
         """What a gateway needs beside its backends; `policies` may be empty."""
         self.demo = gateway_demo.Demo(sys.argv[1])
         self.path, self.log = self.demo.dir / "test.yaml", self.demo.dir / "log"
