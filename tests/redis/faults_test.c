@@ -18,6 +18,10 @@
 #define INTERVAL_MS 30
 #define TIMEOUT_MS  200
 
+/* A call that waits for a Redis that never answers does not end. A machine whose host takes memory back stands still
+ * for seconds when a table is made or given back. */
+#define PROMPT_NS (10 * SECOND)
+
 struct log {
     pthread_mutex_t lock;
     size_t count;
@@ -88,7 +92,7 @@ static weir *open_with(const char *url, struct log *log)
     options.log_arg = log;
     const uint64_t before_ns = real_ns();
     weir *w = open_or_fail(&options);
-    assert_true(real_ns() - before_ns < SECOND); /* at once, whatever Redis does */
+    assert_true(real_ns() - before_ns < PROMPT_NS); /* at once, whatever Redis does */
     return w;
 }
 
@@ -122,7 +126,7 @@ static void limits_without(const char *url, const char *says)
     weir_detach(t);
     const uint64_t before_ns = real_ns();
     weir_close(w);
-    assert_true(real_ns() - before_ns < TIMEOUT_MS * MILLISECOND + SECOND);
+    assert_true(real_ns() - before_ns < PROMPT_NS);
     expect_no_more_threads(threads);
     /* A fake server, which is in this process, closes its end of the connection when it notices. */
     const uint64_t until_ns = real_ns() + 10 * SECOND;
@@ -208,7 +212,7 @@ static void setup_stop(struct setup *s)
     weir_detach(s->t);
     const uint64_t before_ns = real_ns();
     weir_close(s->w);
-    assert_true(real_ns() - before_ns < TIMEOUT_MS * MILLISECOND + SECOND);
+    assert_true(real_ns() - before_ns < PROMPT_NS);
     server_stop(&s->server);
 }
 
