@@ -13,7 +13,7 @@
 #include "support/exchange.h"
 #include "support/support.h"
 
-#define TIMEOUT_MS 300
+#define TIMEOUT_MS 1000
 #define TAGS       60
 
 /* One report for each of some tags, spread over the shards. */
@@ -269,7 +269,7 @@ static void test_a_promoted_replica_is_followed_and_told_again(void **state)
     cluster_start(&c, CLUSTER_PRIMARIES);
     char url[200];
     cluster_url(&c, "redis", 1, url, sizeof(url));
-    struct transport *t = open_redis(url, TIMEOUT_MS);
+    struct transport *t = open_redis(url, 2000);
     expect_all_reported(t, reports, TAGS, 1);
     server_kill(&c.servers[0]); /* the only seed, too */
     bool forgot = false;
