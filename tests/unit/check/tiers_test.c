@@ -9,11 +9,10 @@
  */
 #include <inttypes.h>
 
-#include "support/support.h"
+#include "support/two_handles.h"
 
-#define TIERS    3
-#define CALLS    300
-#define START_NS (UINT64_C(1767225600) * SECOND)
+#define TIERS 3
+#define CALLS 300
 
 struct plain {
     double owed; /* units that the bucket lacks */
@@ -49,19 +48,19 @@ static void compare(const struct plain *p, const weir_limit *limit, uint64_t cos
     }
 }
 
-static void play(weir *w, const weir_key *keys, const weir_limit *limits, struct fake_clock *clock, uint64_t *rng)
+static void play(const weir_key *keys, const weir_limit *limits, uint64_t *rng)
 {
-    struct plain p = {.rate = 0, .at_ns = clock->monotonic_ns};
+    struct plain p = {.rate = 0, .at_ns = d.clock.monotonic_ns};
     const uint64_t pause_ns = limits[0].period_ns / limits[0].limit * 4 + 1;
     for (int n = 0; n < CALLS; n++) {
         const size_t tier = random_below(rng, TIERS);
         const weir_limit *limit = &limits[tier];
         const uint64_t cost = 1 + random_below(rng, limit->burst) / (1 + random_below(rng, 8));
         weir_verdict v;
-        fake_clock_advance(clock, random_below(rng, 3) == 0 ? 0 : random_below(rng, pause_ns));
-        assert_true(weir_poll(w) >= 0);
-        plain_to(&p, clock->monotonic_ns);
-        weir_thread *t = weir_attach(w);
+        fake_clock_advance(&d.clock, random_below(rng, 3) == 0 ? 0 : random_below(rng, pause_ns));
+        assert_true(weir_poll(d.w) >= 0);
+        plain_to(&p, d.clock.monotonic_ns);
+        weir_thread *t = weir_attach(d.w);
         const bool peeks = random_below(rng, 2) == 0;
         (void) (peeks ? weir_peek : weir_check)(t, &keys[tier], cost, &v);
         weir_detach(t);
@@ -78,12 +77,6 @@ static void test_a_bucket_refills_at_the_rate_of_the_tier_that_was_checked_last(
     (void) state;
     uint64_t rng = test_seed();
     for (int times = 0; times < 200; times++) {
-        struct fake_clock clock;
-        fake_clock_init(&clock, START_NS);
-        weir_options options = WEIR_OPTIONS_INIT;
-        options.clock = &clock.clock;
-        options.max_keys = 1000;
-        weir *w = open_or_fail(&options);
         weir_limit limits[TIERS];
         weir_policy policies[TIERS];
         weir_key keys[TIERS];
@@ -92,12 +85,11 @@ static void test_a_bucket_refills_at_the_rate_of_the_tier_that_was_checked_last(
             limits[i] = draw_limit(period_ns, &rng); /* tiers share what was used where the period is the same */
             policies[i] = (weir_policy){.name = names[i], .limits = &limits[i], .limit_count = 1};
         }
-        assert_int_equal(weir_set_policies(w, policies, TIERS, NULL), 0);
+        open_two_handles(policies, TIERS);
         for (size_t i = 0; i < TIERS; i++) {
-            keys[i] = weir_make_key(w, weir_find_policy(w, names[i]), "ann", 3);
+            keys[i] = key_of(names[i], "ann");
         }
-        play(w, keys, limits, &clock, &rng);
-        weir_close(w);
+        play(keys, limits, &rng);
     }
 }
 
@@ -106,5 +98,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_bucket_refills_at_the_rate_of_the_tier_that_was_checked_last),
     };
-    return cmocka_run_group_tests_name("unit/check/tiers", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("unit/check/tiers", tests, NULL, close_two_handles);
 }
