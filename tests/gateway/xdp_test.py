@@ -291,7 +291,7 @@ def test_nothing_is_left_in_the_kernel_when_the_gateway_is_killed():
             return
 
         def left():
-            for kind, name in (("prog", "drop_denied"), ("map", "denied"), ("map", "slots"), ("link", "wire")):
+            for kind, name in (("prog", "drop_denied"), ("map", "lines"), ("map", "locals"), ("link", "wire")):
                 shown = subprocess.run([bpftool, kind, "show"], capture_output=True, text=True, check=True, timeout=20).stdout
                 if f"name {name}" in shown:
                     return True

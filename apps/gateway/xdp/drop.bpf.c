@@ -10,10 +10,10 @@
  * Where there are several workers, a client that has a session is with one of them. `drop_or_forward` hands its packets
  * over at that worker's queue alone, and `steer` gives those that pass to that worker's socket.
  *
- * A packet is looked up by each prefix of its family. `denied` has the number of a slot, and the slot the time until
- * which the denial holds. The gateway has the slots mapped, and writes times without a system call. A time that is read
- * while it is written is the old or the new one. The gateway gives a slot to another key only when no packet that was
- * looked up before can still be under way.
+ * A packet is looked up by each prefix of its family in `lines`, which has the time until which a key's denial holds.
+ * The gateway has the lines mapped, and makes no system call for a key. A time that is read while it is written is the
+ * old or the new one. The gateway gives a line to another key only when no packet that was looked up before can still
+ * be under way.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -39,19 +39,12 @@ struct tag {
 };
 
 struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 1);
-    __type(key, struct drop_key);
-    __type(value, __u32);
-} denied SEC(".maps");
-
-struct {
     __uint(type, BPF_MAP_TYPE_ARRAY);
     __uint(map_flags, BPF_F_MMAPABLE);
-    __uint(max_entries, 1);
+    __uint(max_entries, DROP_LINES);
     __type(key, __u32);
-    __type(value, struct drop_slot);
-} slots SEC(".maps");
+    __type(value, struct drop_line);
+} lines SEC(".maps");
 
 /* The addresses of this host, where the gateway listens on all of them. */
 struct {
@@ -102,22 +95,40 @@ enum {
     IS_FORWARDED = 2 /* and that listener's packets are taken past the stack */
 };
 
-/* Whether packets of a key are dropped; counts them. */
-static __always_inline int is_denied(const struct drop_key *key, __u64 now_ns, __u64 bytes)
+static __always_inline int is_line_of(const struct drop_line *line, const __u64 words[DROP_KEY_WORDS])
 {
-    const __u32 *number = bpf_map_lookup_elem(&denied, key);
-    struct drop_slot *slot = number != NULL ? bpf_map_lookup_elem(&slots, number) : NULL;
-    if (slot == NULL || *(volatile __u64 *) &slot->until_ns <= now_ns) {
+    const volatile __u64 *key = (const volatile __u64 *) &line->key;
+    return key[0] == words[0] && key[1] == words[1] && key[2] == words[2];
+}
+
+/* Whether packets of a key are dropped; counts them. */
+static __always_inline int is_denied(const struct drop_key *key, __u64 bytes)
+{
+    __u64 words[DROP_KEY_WORDS];
+    __builtin_memcpy(words, key, sizeof(words));
+    const __u64 secret[2] = {target.secret[0], target.secret[1]};
+    const __u32 home = drop_home(secret, words, DROP_LINES);
+    struct drop_line *line = bpf_map_lookup_elem(&lines, &home);
+    if (line == NULL) {
         return 0;
     }
-    __sync_fetch_and_add(&slot->packets, 1);
-    __sync_fetch_and_add(&slot->bytes, bytes);
+    const __u32 farthest = *(const volatile __u32 *) &line->farthest;
+    for (__u32 i = 1; !is_line_of(line, words); i++) {
+        const __u32 next = (home + i) & (DROP_LINES - 1);
+        if (i > farthest || i > DROP_FARTHEST || (line = bpf_map_lookup_elem(&lines, &next)) == NULL) {
+            return 0;
+        }
+    }
+    if (*(const volatile __u64 *) &line->until_ns <= bpf_ktime_get_boot_ns()) {
+        return 0;
+    }
+    __sync_fetch_and_add(&line->packets, 1);
+    __sync_fetch_and_add(&line->bytes, bytes);
     return 1;
 }
 
 static __always_inline int drop_v4(__be32 source, __u64 bytes)
 {
-    const __u64 now_ns = bpf_ktime_get_boot_ns();
     const __u32 address = bpf_ntohl(source);
     for (__u32 i = 0; i < DROP_PREFIXES; i++) {
         if (i >= target.count4) {
@@ -127,7 +138,7 @@ static __always_inline int drop_v4(__be32 source, __u64 bytes)
         const __be32 masked = bpf_htonl((__u32) (address & ~(__u32) 0 << ((32 - prefix) & 31)));
         struct drop_key key = {.family = 4, .prefix = (__u8) prefix};
         __builtin_memcpy(key.address, &masked, sizeof(masked));
-        if (is_denied(&key, now_ns, bytes)) {
+        if (is_denied(&key, bytes)) {
             return XDP_DROP;
         }
     }
@@ -136,7 +147,6 @@ static __always_inline int drop_v4(__be32 source, __u64 bytes)
 
 static __always_inline int drop_v6(const struct in6_addr *source, __u64 bytes)
 {
-    const __u64 now_ns = bpf_ktime_get_boot_ns();
     __be64 halves[2];
     __builtin_memcpy(halves, source, sizeof(halves));
     const __u64 high = bpf_be64_to_cpu(halves[0]);
@@ -153,7 +163,7 @@ static __always_inline int drop_v6(const struct in6_addr *source, __u64 bytes)
                                                                   : low & ~(all >> (prefix & 63)))};
         struct drop_key key = {.family = 6, .prefix = (__u8) prefix};
         __builtin_memcpy(key.address, masked, sizeof(masked));
-        if (is_denied(&key, now_ns, bytes)) {
+        if (is_denied(&key, bytes)) {
             return XDP_DROP;
         }
     }

@@ -11,20 +11,50 @@
 /* Addresses that the gateway listens on, at most. */
 #define DROP_LISTENERS 32
 
-/* A source or a network: its address in network byte order, the bits behind the prefix 0. */
+/* A source or a network: its address in network byte order, the bits behind the prefix 0. No key has family 0. */
 struct drop_key {
     __u8 address[16]; /* IPv4 in the first 4 bytes */
     __u8 family;      /* 4 or 6 */
     __u8 prefix;
-    __u8 zero[2];
-};
+    __u8 zero[6];
+} __attribute__((aligned(8)));
 
-/* Until when packets of a key are dropped, and what was. One line each, as two cores may drop for two keys at once. */
-struct drop_slot {
+#define DROP_KEY_WORDS (sizeof(struct drop_key) / sizeof(__u64))
+
+/*
+ * A key whose packets are dropped until a time, and what was dropped of it. A key is in its home, which is the line
+ * that drop_home() says, or in one of the next DROP_FARTHEST lines. A packet that is looked up costs one line of the
+ * processor's cache in most cases.
+ */
+struct drop_line {
     __u64 until_ns; /* CLOCK_BOOTTIME; 0: packets pass */
     __u64 packets, bytes;
-    __u64 unused[5];
+    struct drop_key key;
+    __u32 farthest; /* of the keys whose home this line is, none is farther behind */
+    __u32 number;   /* the gateway's, one more; 0: the line is free. The program does not read it. */
+    __u64 unused;
 };
+
+/* A power of two. */
+#define DROP_LINES 131072
+
+#define DROP_FARTHEST 15
+
+/* One round of mixing: mix13 of David Stafford, as splitmix64 has it. */
+static inline __attribute__((always_inline)) __u64 drop_mix(__u64 word)
+{
+    word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
+    word = (word ^ word >> 27) * 0x94d049bb133111eb;
+    return word ^ word >> 31;
+}
+
+/* Where a key is looked for first. With a secret that senders of packets do not know: none can aim at one line. */
+static inline __attribute__((always_inline)) __u32 drop_home(const __u64 secret[2], const __u64 words[DROP_KEY_WORDS],
+                                                             __u32 lines)
+{
+    const __u64 first = drop_mix(words[0] ^ secret[0]);
+    return (__u32) drop_mix(first ^ words[1] ^ secret[1] ^ words[2] * 0x9e3779b97f4a7c15) & (lines - 1);
+}
 
 /* Receive queues whose packets the gateway may take past the network stack. */
 #define DROP_QUEUES 64
@@ -77,6 +107,7 @@ struct drop_target {
     __u8 is_generic; /* generic XDP: see passes_by() */
     __u8 steers;     /* there are several workers, and `flows` has which of them a client is with */
     __u8 mac[6];     /* the interface's own */
+    __u64 secret[2]; /* of drop_home() */
 };
 
 #endif

@@ -4,9 +4,9 @@
  * address, and what was dropped of each. Where several policies deny one of them, it is held once, until the latest of
  * their times, and what is dropped counts for the policy that had it held first.
  *
- * Each held key has a number. The slot of that number is memory that the kernel's program reads and counts in. A key
- * is let go some time after its last denial has ended, and its number is given to another key only REST_NS after that:
- * by then no packet that was looked up before is under way.
+ * Each held key has a number, and a line, in which the kernel's program finds it and counts. A key is let go some time
+ * after its last denial has ended, and its line is given to another key only HELD_REST_NS after that: by then no packet
+ * that was looked up before is under way.
  *
  * Threads: any, for all functions but held_open and held_close. Blocking: a mutex, held for some hundred instructions.
  */
@@ -22,6 +22,7 @@
 
 #include "../network.h"
 #include "drop.h"
+#include "lines.h"
 
 /* A key that has not been denied for this long after its last denial has ended is let go. */
 #define HELD_IDLE_NS UINT64_C(1000000000)
@@ -29,30 +30,20 @@
 #define HELD_REST_NS UINT64_C(100000000)
 
 struct held_key {
-    struct drop_key drop;
     weir_key key; /* its bytes are in `bytes` */
     unsigned char bytes[NETWORK_KEY_SIZE];
     bool of_bytes;                     /* the policy counts bytes */
-    uint64_t told_packets, told_bytes; /* of the slot's counts, those that were told of */
+    uint64_t told_packets, told_bytes; /* of the line's counts, those that were told of */
     uint64_t left_ns;                  /* when it was let go; 0: it is held */
-    uint32_t next;                     /* number of the next key of its chain, or of the next free one */
-};
-
-/* What tells the kernel which keys have which numbers. */
-struct held_kernel {
-    bool (*add)(void *arg, const struct drop_key *key, uint32_t number);
-    void (*remove)(void *arg, const struct drop_key *key);
-    void *arg;
+    uint32_t line;
+    uint32_t next; /* number of the next free one */
 };
 
 struct held {
     pthread_mutex_t mutex;
-    struct held_kernel kernel;
-    struct drop_slot *slots;
-    struct held_key *keys;     /* by number */
-    uint32_t *chains;          /* first numbers, by hash of the address and prefix */
-    uint64_t secret[2];        /* of the hash */
-    uint32_t capacity;         /* a power of two */
+    struct lines lines;
+    struct held_key *keys; /* by number */
+    uint32_t capacity;
     uint32_t first_free, used; /* numbers from `used` on were never given */
     uint32_t count;            /* keys that are held */
 };
@@ -65,8 +56,8 @@ struct held_drops {
     uint64_t packet_bytes;
 };
 
-/* `slots` has `capacity` of them, a power of two. 0 or -ENOMEM. */
-int held_open(struct held *held, uint32_t capacity, struct drop_slot *slots, const struct held_kernel *kernel);
+/* `lines` has `line_count` of them, all 0: a power of two, and at least twice the capacity. 0 or -ENOMEM. */
+int held_open(struct held *held, uint32_t capacity, struct drop_line *lines, uint32_t line_count);
 void held_close(struct held *held);
 
 /*

@@ -21,11 +21,11 @@ struct xdp_link {
     struct drop_bpf *program;
     int fd; /* of the link; the kernel detaches the program with it */
     enum link_mode mode;
-    struct drop_slot *slots;
-    size_t slots_size;
+    struct drop_line *lines;
     struct drop_session *sessions; /* NULL: the program does not forward */
 };
 
+#define LINES_SIZE    (DROP_LINES * sizeof(struct drop_line))
 #define SESSIONS_SIZE (65536 * sizeof(struct drop_session))
 
 /* libbpf prints nothing: the host's log has one sentence of ours. */
@@ -100,8 +100,6 @@ static int load(struct xdp_link *link, const struct xdp_link_options *options)
     if (link->program == NULL) {
         return errno;
     }
-    (void) bpf_map__set_max_entries(link->program->maps.denied, options->capacity);
-    (void) bpf_map__set_max_entries(link->program->maps.slots, options->capacity);
     /* The kernel may lack AF_XDP, and need not have it for the drops alone. */
     (void) bpf_program__set_autoload(link->program->progs.drop_denied, !options->forward);
     (void) bpf_program__set_autoload(link->program->progs.drop_or_forward, options->forward);
@@ -115,12 +113,11 @@ static int load(struct xdp_link *link, const struct xdp_link_options *options)
     if (result != 0) {
         return -result;
     }
-    link->slots_size = options->capacity * sizeof(*link->slots);
-    link->slots = map_array(link->program->maps.slots, link->slots_size);
-    if (link->slots != NULL && options->forward) {
+    link->lines = map_array(link->program->maps.lines, LINES_SIZE);
+    if (link->lines != NULL && options->forward) {
         link->sessions = map_array(link->program->maps.sessions, SESSIONS_SIZE);
     }
-    return link->slots == NULL || (options->forward && link->sessions == NULL) ? errno : 0;
+    return link->lines == NULL || (options->forward && link->sessions == NULL) ? errno : 0;
 }
 
 struct xdp_link *xdp_link_open(const struct xdp_link_options *options, char *problem, size_t size)
@@ -153,8 +150,8 @@ void xdp_link_close(struct xdp_link *link)
     if (link->fd >= 0) {
         (void) close(link->fd);
     }
-    if (link->slots != NULL) {
-        (void) munmap(link->slots, link->slots_size);
+    if (link->lines != NULL) {
+        (void) munmap(link->lines, LINES_SIZE);
     }
     if (link->sessions != NULL) {
         (void) munmap(link->sessions, SESSIONS_SIZE);
@@ -168,9 +165,9 @@ enum link_mode xdp_link_mode(const struct xdp_link *link)
     return link->mode;
 }
 
-struct drop_slot *xdp_link_slots(struct xdp_link *link)
+struct drop_line *xdp_link_lines(struct xdp_link *link)
 {
-    return link->slots;
+    return link->lines;
 }
 
 struct drop_target *xdp_link_target(struct xdp_link *link)
@@ -209,16 +206,6 @@ void xdp_link_set_flow(struct xdp_link *link, const struct drop_flow *flow, uint
 void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow)
 {
     (void) bpf_map_delete_elem(bpf_map__fd(link->program->maps.flows), flow);
-}
-
-bool xdp_link_add(struct xdp_link *link, const struct drop_key *key, uint32_t number)
-{
-    return bpf_map_update_elem(bpf_map__fd(link->program->maps.denied), key, &number, BPF_ANY) == 0;
-}
-
-void xdp_link_remove(struct xdp_link *link, const struct drop_key *key)
-{
-    (void) bpf_map_delete_elem(bpf_map__fd(link->program->maps.denied), key);
 }
 
 void xdp_link_set_local(struct xdp_link *link, const struct drop_key *address, bool there)

@@ -19,7 +19,6 @@ struct xdp_link_options {
     char interface[IF_NAMESIZE];
     enum link_mode mode; /* LINK_ANY takes native where the driver has it */
     bool forward;        /* the program also hands packets to AF_XDP */
-    uint32_t capacity;   /* slots */
     uint32_t flows;      /* clients that are steered to workers; 0: there is one worker */
 };
 
@@ -34,7 +33,7 @@ void xdp_link_close(struct xdp_link *link);
 enum link_mode xdp_link_mode(const struct xdp_link *link);
 
 /* Memory that the program reads. */
-struct drop_slot *xdp_link_slots(struct xdp_link *link);
+struct drop_line *xdp_link_lines(struct xdp_link *link); /* DROP_LINES of them */
 struct drop_target *xdp_link_target(struct xdp_link *link);
 
 /* By port. NULL: the program does not forward. */
@@ -52,10 +51,6 @@ int xdp_link_steer(struct xdp_link *link, unsigned listener, const int *sockets,
 /* Tells the program which socket (DROP_SOCKET) a client's packets are for. Without it they go as those of a new one. */
 void xdp_link_set_flow(struct xdp_link *link, const struct drop_flow *flow, uint32_t number);
 void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow);
-
-/* Tells the program the number of a key. False: it has no room. */
-bool xdp_link_add(struct xdp_link *link, const struct drop_key *key, uint32_t number);
-void xdp_link_remove(struct xdp_link *link, const struct drop_key *key);
 
 /* Adds or removes one of the host's addresses. */
 void xdp_link_set_local(struct xdp_link *link, const struct drop_key *address, bool there);

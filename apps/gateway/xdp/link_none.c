@@ -24,7 +24,7 @@ enum link_mode xdp_link_mode(const struct xdp_link *link)
     return LINK_GENERIC;
 }
 
-struct drop_slot *xdp_link_slots(struct xdp_link *link)
+struct drop_line *xdp_link_lines(struct xdp_link *link)
 {
     (void) link;
     return NULL;
@@ -70,20 +70,6 @@ void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow)
 {
     (void) link;
     (void) flow;
-}
-
-bool xdp_link_add(struct xdp_link *link, const struct drop_key *key, uint32_t number)
-{
-    (void) link;
-    (void) key;
-    (void) number;
-    return false;
-}
-
-void xdp_link_remove(struct xdp_link *link, const struct drop_key *key)
-{
-    (void) link;
-    (void) key;
 }
 
 void xdp_link_set_local(struct xdp_link *link, const struct drop_key *address, bool there)

@@ -16,20 +16,22 @@
 #include "link.h"
 #include "locals.h"
 
-/* Keys that are held at once, by 64 bytes of memory in the kernel and 200 here. */
-#define CAPACITY 65536
+/* Keys that are held at once, half as many as there are lines: nearly every key finds one near its home. */
+#define CAPACITY (DROP_LINES / 2)
 
 /*
- * How often what was dropped is told of. That is done in pieces, so that a worker that shares a processor with the
- * thread does not wait for 10,000 keys: the time between two pieces, and the least and most keys of one.
+ * How often what was dropped is told of: of some 3,000 keys each turn, and of more of them in several turns, SWEEP_MS
+ * at most. That is done in pieces, so that a worker that shares a processor with the thread does not wait for 10,000
+ * keys: the time between two pieces, and the least and most keys of one. To tell of a key takes a microsecond.
  */
-#define SWEEP_MS    100
+#define TURN_MS     100
+#define SWEEP_MS    500
 #define PIECE_MS    2
 #define PIECES      (SWEEP_MS / PIECE_MS)
 #define PIECE_LEAST 64
 #define PIECE_MOST  (CAPACITY / PIECES + 1)
 
-#define OVERRIDES_TURNS (XDP_OVERRIDES_MS / SWEEP_MS)
+#define OVERRIDES_TURNS (XDP_OVERRIDES_MS / TURN_MS)
 
 /* The host's own addresses are looked up again every so many turns. */
 #define LOCALS_TURNS 20
@@ -75,7 +77,7 @@ static bool read_option(const char *option, struct xdp_link_options *out)
     if (length == 0 || length >= IF_NAMESIZE || strcspn(option, "\"\\ \t\n") < length) {
         return false;
     }
-    *out = (struct xdp_link_options){.mode = LINK_ANY, .capacity = CAPACITY};
+    *out = (struct xdp_link_options){.mode = LINK_ANY};
     memcpy(out->interface, option, length);
     while (*rest != '\0') {
         if (out->mode == LINK_ANY && take_word(&rest, ",mode=native")) {
@@ -249,10 +251,10 @@ static void *sweep_main(void *arg)
         if (xdp->limits != NULL) {
             sweep_piece(xdp, &cursor);
         }
-        if (cursor != 0) {
+        if (cursor != 0 && waited_ms < TURN_MS) {
             continue;
         }
-        pause_ms(waited_ms < SWEEP_MS ? SWEEP_MS - waited_ms : 0);
+        pause_ms(waited_ms < TURN_MS ? TURN_MS - waited_ms : 0);
         waited_ms = 0;
         if (++turns % OVERRIDES_TURNS == 0 && xdp->limits != NULL) {
             look_at_overrides(xdp);
@@ -262,16 +264,6 @@ static void *sweep_main(void *arg)
         }
     }
     return NULL;
-}
-
-static bool kernel_add(void *arg, const struct drop_key *key, uint32_t number)
-{
-    return xdp_link_add(arg, key, number);
-}
-
-static void kernel_remove(void *arg, const struct drop_key *key)
-{
-    xdp_link_remove(arg, key);
 }
 
 /* Frees what there is. `started`: the thread runs. */
@@ -313,13 +305,13 @@ struct xdp *xdp_start(const char *option, const struct xdp_forwarding *forwardin
         xdp_free(xdp, false);
         return NULL;
     }
-    const struct held_kernel kernel = {kernel_add, kernel_remove, xdp->link};
     (void) snprintf(problem, size, "out of memory, or of threads");
-    if (w != NULL && (held_open(&xdp->held, CAPACITY, xdp_link_slots(xdp->link), &kernel) != 0 ||
+    if (w != NULL && (held_open(&xdp->held, CAPACITY, xdp_link_lines(xdp->link), DROP_LINES) != 0 ||
                       (xdp->limits = weir_attach(w)) == NULL)) {
         xdp_free(xdp, false);
         return NULL;
     }
+    memcpy(xdp_link_target(xdp->link)->secret, xdp->held.lines.secret, sizeof(xdp->held.lines.secret));
     set_prefixes(xdp);
     locals_look(&xdp->locals, set_local, xdp);
     if (pthread_create(&xdp->thread, NULL, sweep_main, xdp) != 0) {
