@@ -36,14 +36,16 @@
 
 static const char usage[] =
     "weir-flood --interface NAME --to IPV4:PORT --mac MAC --sources IPV4,COUNT [--rate N] [--packets N]\n"
-    "           [--seconds N] [--size BYTES] [--frames [--at-once N]]\n"
+    "           [--seconds N] [--size BYTES] [--frames [--at-once N] [--wait]]\n"
     "Sends UDP packets from COUNT forged sources to the host with the address MAC, and prints how many.\n"
     "  --rate N     packets a second; 0: as many as there can be (0)\n"
     "  --packets N  ends after so many (0: when the time is over)\n"
     "  --seconds N  how long (10)\n"
     "  --size BYTES of payload, at most 1400 (22: an Ethernet frame of 64 bytes)\n"
     "  --frames     sends without a socket, as a network card does (Linux 5.18, libbpf)\n"
-    "  --at-once N  frames, as a network card gathers some before it interrupts (1)\n";
+    "  --at-once N  frames, as a network card gathers some before it interrupts (1)\n"
+    "  --wait       has the processor to itself between frames: frames that are given back and taken again\n"
+    "               keep the receiver waiting, who gives them back as well; no network card does\n";
 
 struct flood {
     struct in_addr to, first;
@@ -51,7 +53,7 @@ struct flood {
     uint64_t count, rate, packets, seconds, size, at_once;
     unsigned char mac[ETH_ALEN];
     const char *interface;
-    bool without_socket;
+    bool without_socket, waits;
     int fd;
     unsigned interface_number;
     uint64_t next; /* number of the packet, and of its source */
@@ -206,7 +208,8 @@ static void run_frames(struct flood *f)
                                  .at_once = f->at_once,
                                  .first = ntohl(f->first.s_addr),
                                  .check = f->check,
-                                 .interface = f->interface_number};
+                                 .interface = f->interface_number,
+                                 .waits = f->waits};
     struct frame_sender *sender = frame_sender_open(&to, f->contents[0], HEADERS + f->size);
     /* Again and again, as the first signal may come before the kernel begins to send. */
     const struct itimerval end = {.it_interval.tv_usec = 20000, .it_value.tv_sec = (time_t) f->seconds};
@@ -233,6 +236,7 @@ static const struct option long_options[] = {
     {"seconds", required_argument, NULL, 'd'},
     {"frames", no_argument, NULL, 'f'},
     {"at-once", required_argument, NULL, 'o'},
+    {"wait", no_argument, NULL, 'w'},
     {"size", required_argument, NULL, 'b'},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
@@ -261,6 +265,9 @@ static void take_option(struct flood *f, int option, char *value)
         return;
     case 'f':
         f->without_socket = true;
+        return;
+    case 'w':
+        f->waits = true;
         return;
     case 'h':
         (void) fputs(usage, stdout);

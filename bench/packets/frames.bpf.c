@@ -16,6 +16,13 @@
 struct frames_to to;
 __u64 next; /* number of the frame, and how many were sent */
 
+/* A step of waiting; 1: the time has come. */
+static long wait_on(__u32 step, void *due_ns)
+{
+    (void) step;
+    return bpf_ktime_get_ns() >= *(const __u64 *) due_ns;
+}
+
 SEC("xdp")
 int send_frame(struct xdp_md *context)
 {
@@ -26,8 +33,11 @@ int send_frame(struct xdp_md *context)
         return XDP_ABORTED;
     }
     if (to.every_ns != 0) {
+        __u64 due_ns = to.start_ns + (next - next % to.at_once) * to.every_ns;
+        if (to.waits) {
+            bpf_loop(FRAMES_STEPS, wait_on, &due_ns, 0);
+        }
         const __u64 now_ns = bpf_ktime_get_ns();
-        const __u64 due_ns = to.start_ns + (next - next % to.at_once) * to.every_ns;
         if (due_ns > now_ns) {
             return XDP_DROP;
         }
@@ -44,6 +54,14 @@ int send_frame(struct xdp_md *context)
     ip->check = bpf_htons((__u16) ~check);
     udp->source = bpf_htons((__u16) (FRAMES_PORT + number % 1000));
     return (int) bpf_redirect(to.interface, 0);
+}
+
+/* For the receiver: the least that a dropped packet can cost. */
+SEC("xdp")
+int drop_all(struct xdp_md *context)
+{
+    (void) context;
+    return XDP_DROP;
 }
 
 char _license[] SEC("license") = "Apache-2.0";

@@ -15,6 +15,9 @@
  */
 #define FRAMES_LATE_NS 100000
 
+/* Of waiting, at most: some milliseconds. */
+#define FRAMES_STEPS (1 << 17)
+
 struct frames_to {
     __u64 count;     /* of the sources */
     __u64 start_ns;  /* of the first frame, by CLOCK_MONOTONIC */
@@ -23,6 +26,7 @@ struct frames_to {
     __u32 first;     /* source, in the host's byte order */
     __u32 check;     /* of IPv4's header without source and checksum, not folded */
     __u32 interface; /* to send from */
+    __u32 waits;     /* the program waits for a frame's time; otherwise it gives the frame back, and is asked again */
 };
 
 #endif
