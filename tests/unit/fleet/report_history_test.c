@@ -219,6 +219,41 @@ static void test_units_given_back_after_an_overshoot_are_no_ghosts(void **state)
     nodes_stop(&n);
 }
 
+/*
+ * A full ring drops its earliest units, and a refund takes those first. The units that the ring keeps get other numbers
+ * in the fleet. The fleet must have each of those units with its own time in the same round.
+ */
+static void test_units_renumbered_by_a_refund_keep_their_times_in_the_fleet(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(&limit_300);
+    nodes_start(&n, &policy, 1);
+    charge(&n.node[0], 150); /* at 0.5 s */
+    pass(&n, 3000);
+    charge(&n.node[0], 140); /* at 3.5 s */
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(fleet_sum(&n), 290);
+    charge(&n.node[0], 250);    /* the ring has the last 512 of 540 units: 122 of 0.5 s, 140 of 3.5 s, and these 250 */
+    give_back(&n.node[0], 300); /* 28 that the ring dropped, the 250, and the last 22 of 3.5 s */
+    pass(&n, INTERVAL_MS);      /* one round */
+    assert_int_equal(fleet_sum(&n), 240);
+    assert_int_equal(ask(&n.node[1], 1), 1);
+    pass(&n, INTERVAL_MS); /* node 1 has an answer */
+    assert_int_equal(fleet_sum(&n), 241);
+    loopback_fleet_set_down(n.fleet, true); /* within the grace the node goes by its last answer */
+    assert_int_equal(room(&n.node[1]), LIMIT - 241);
+    pass(&n, PERIOD_MS - 3000 - 2 * TWO_INTERVALS - 20); /* at 10.48 s */
+    assert_int_equal(room(&n.node[1]), LIMIT - 241);
+    pass(&n, 40);
+    assert_int_equal(room(&n.node[1]), LIMIT - 119);
+    pass(&n, 2940); /* at 13.46 s */
+    assert_int_equal(room(&n.node[1]), LIMIT - 119);
+    pass(&n, 60);
+    assert_int_equal(room(&n.node[1]), LIMIT - 1);
+    nodes_stop(&n);
+}
+
 static void test_a_reset_clears_the_units_of_the_same_moment(void **state)
 {
     (void) state;
@@ -467,6 +502,7 @@ int main(void)
         cmocka_unit_test(test_more_units_than_a_report_holds_are_told_once_each),
         cmocka_unit_test(test_of_more_units_than_the_limit_the_latest_are_kept_and_later_ones_are_told),
         cmocka_unit_test(test_units_given_back_after_an_overshoot_are_no_ghosts),
+        cmocka_unit_test(test_units_renumbered_by_a_refund_keep_their_times_in_the_fleet),
         cmocka_unit_test(test_a_reset_clears_the_units_of_the_same_moment),
         cmocka_unit_test(test_others_are_counted_by_group),
         cmocka_unit_test(test_units_told_again_are_not_taken_for_others),
