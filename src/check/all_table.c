@@ -159,7 +159,7 @@ static bool all_decide(struct weir_thread *t, const struct policy_set *set, stru
     struct request r = {
         .t = t, .set = set, .claims = all->claims, .count = all->count, .now_ns = all_now(t, all), .out = &decision};
     all_take_slots(t, all, epoch, r.now_ns);
-    decide_request(&r, true);
+    decide_request(&r);
     all_learn_decisions(t, all, epoch, &r);
     all->denied_by = all->key_of[decision.key_index];
     counter_add(&t->shared->untracked_count, decision.untracked);

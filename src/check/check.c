@@ -158,14 +158,15 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
     uint32_t cells[WEIR_MAX_LIMITS];
     struct claim claim = {.policy = c->policy, .key = c->key, .cost = c->cost, .cells = cells};
     struct request r = {.t = t, .set = c->set, .claims = &claim, .count = 1, .now_ns = c->now_ns, .out = &decision};
-    const bool with_slot = c->slot != NULL || !c->commit;
+    r.peeks = !c->commit;
+    const bool with_slot = c->slot != NULL || r.peeks;
     const size_t index = with_slot ? slot_take(t, c->policy, c->key, c->epoch, c->now_ns) : SLOT_NONE;
     if (index != SLOT_NONE) {
         claim.cells = t->accounts[index].cells;
         claim.pinned = true;
         claim.grant_wanted = c->grant_wanted;
     }
-    decide_request(&r, c->commit);
+    decide_request(&r);
     if (c->commit && !decision.untracked) {
         if (index != SLOT_NONE) {
             slot_learn_decision(&r, &claim, index, c->epoch);
@@ -186,8 +187,7 @@ static __attribute__((noinline)) bool decide_in_table(const struct check *c)
     return decision.allowed || c->policy->mode == WEIR_SHADOW;
 }
 
-/* The policy's numbers, as the thread has cached them for this epoch; NULL: it has not, or a look at the clock is
- * due. */
+/* The policy's numbers, as the thread has cached them for this epoch. NULL: they are not, or a look is due. */
 static inline const struct policy_snapshot *cached_snapshot(const struct weir_thread *t, const weir_key *key,
                                                             uint32_t epoch)
 {

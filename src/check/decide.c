@@ -267,7 +267,7 @@ static bool renew_time(struct request *r)
 }
 
 /* Reads and charges until the request is decided. False: a cell became another key's on the way. */
-static bool decide_claims(struct request *r, bool commit)
+static bool decide_claims(struct request *r)
 {
     const bool several = r->count > 1 || r->claims[0].policy->limit_count > 1;
     unsigned stalled_tries = 0;
@@ -288,12 +288,12 @@ static bool decide_claims(struct request *r, bool commit)
                 renewed = true; /* once: else the request would wait for what refills while it is decided */
                 continue;
             }
-            if (commit) {
+            if (!r->peeks) {
                 denial_note(r);
             }
             return true;
         }
-        if (!commit || !any_takes_units(r)) {
+        if (r->peeks || !any_takes_units(r)) {
             write_allowed(r);
             return true;
         }
@@ -367,9 +367,8 @@ static void begin_claims(struct request *r)
     }
 }
 
-void decide_request(struct request *r, bool commit)
+void decide_request(struct request *r)
 {
-    r->peeks = !commit;
     begin_claims(r);
     /* One cell is charged in one step. Several must all be there until the last is charged, so they are pinned. */
     const bool pin = r->count > 1 || r->claims[0].policy->limit_count > 1;
@@ -382,7 +381,7 @@ void decide_request(struct request *r, bool commit)
             write_untracked(r);
             return;
         }
-        done = decide_claims(r, commit);
+        done = decide_claims(r);
         if (pin) {
             unpin_claims(r, r->count);
         }

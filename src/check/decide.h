@@ -24,8 +24,8 @@ static inline uint64_t decide_grant_share(const struct weir_thread *t, uint64_t 
     return min_u64(left / (GRANT_SPREAD * threads), GRANT_MAX);
 }
 
-/* Decides, and where the request is allowed counts every claim's cost and grant. `commit` false: counts nothing. */
-void decide_request(struct request *r, bool commit);
+/* Decides. If the request is allowed and does not peek, counts every claim's cost and grant. */
+void decide_request(struct request *r);
 
 /* Takes back what other threads hold of a claim, or lets them run. False: that was done often enough. */
 bool decide_wait(struct request *r, const struct claim *claim, unsigned *stalled_tries);

@@ -82,7 +82,7 @@ struct request {
     struct claim *claims;
     size_t count;
     uint64_t now_ns; /* fleet time */
-    bool peeks;      /* nothing is to change: set by decide_request */
+    bool peeks;      /* nothing is to change */
     struct decision *out;
 };
 

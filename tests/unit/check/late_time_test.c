@@ -27,7 +27,7 @@ static bool ask_late(const struct one_key *b, uint64_t late_ns)
                         .count = 1,
                         .now_ns = tick_now(b->t, policy) - late_ns,
                         .out = &decision};
-    decide_request(&r, true);
+    decide_request(&r);
     rcu_leave(b->t);
     return decision.allowed;
 }
