@@ -190,6 +190,9 @@ struct hops *hops_start(struct backends *backends, const char *interface)
         (void) pthread_mutex_init(&hops->mutex, NULL);
         read_own(hops);
         result = -pthread_create(&hops->thread, NULL, look_main, hops);
+        if (result != 0) {
+            (void) pthread_mutex_destroy(&hops->mutex);
+        }
     }
     if (result != 0) {
         route_close(&hops->asker);
@@ -207,6 +210,7 @@ void hops_stop(struct hops *hops)
     }
     atomic_store_explicit(&hops->stopping, true, memory_order_relaxed);
     (void) pthread_join(hops->thread, NULL);
+    (void) pthread_mutex_destroy(&hops->mutex);
     route_close(&hops->asker);
     free(hops);
 }
