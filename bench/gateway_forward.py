@@ -31,6 +31,7 @@ from processor_time import processor_ns  # noqa: E402
 
 WAYS = {"sockets": None, "generic": "mode=generic,forward", "native": "mode=native,forward"}
 LOADS = {"10,000 a second": 10000, "40,000 a second": 40000, "all that there is": 0}
+RATES = {load: str(rate or "all") for load, rate in LOADS.items()}  # in the names of figures
 PORT, BACKEND_PORT, SOURCES, AT_ONCE = 7000, 7001, "11.0.0.1,200", 32
 POLICIES = "policies:\n  - {name: source, limits: [{algorithm: token_bucket, limit: 1000000, period: 1s}]}\n"
 
@@ -108,6 +109,18 @@ def spread(values, digits):
     return f"{statistics.median(values):,.{digits}f} ({min(values):,.{digits}f} to {max(values):,.{digits}f})"
 
 
+def figures_of(rows):
+    figures = {}
+    for load, ways in rows.items():
+        for way, samples in ways.items():
+            base = f"gateway_forward/{RATES[load]}/{way}"
+            for part, unit in (("us", "us"), ("per_s", "packets/s"), ("lane", "share"), ("full", "of a processor")):
+                values = [s[part] for s in samples]
+                figures[f"{base}_{part}"] = {"value": statistics.median(values), "unit": unit, "low": min(values), "high": max(values),
+                                             "samples": values}
+    return figures
+
+
 def show(rows):
     print("| load | way | us of processor time | packets a second | by AF_XDP | processor | to sockets, round by round |\n"
           "| --- | --- | --- | --- | --- | --- | --- |")
@@ -126,7 +139,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--quick", action="store_true", help="whether it runs, not how fast it is")
-    parser.add_argument("--json", metavar="FILE", help="writes the samples as well")
+    parser.add_argument("--json", metavar="FILE", help="writes {name: {value, unit, low, high, samples}} as well")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.seconds = 1, 0.5
@@ -150,7 +163,7 @@ def main():
         sys.exit(77)
     show(rows)
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        pathlib.Path(options.json).write_text(json.dumps(figures_of(rows), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

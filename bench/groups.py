@@ -288,6 +288,16 @@ def gateway_flood_baseline(name, figures):
     return re.sub(r"(generic|native)_per_", "none_per_", name) if "_per_" in name else None
 
 
+def measure_gateway_forward(run, figures):
+    run.program("bench", "packets", "weir-flood")
+    measure_script(run, figures, "gateway_forward.py", *([] if run.scale == 1 else ["--quick"]))
+
+
+def gateway_forward_baseline(name, figures):
+    """The time of a packet and the packets, against the sockets'."""
+    return re.sub(r"(generic|native)_", "sockets_", name) if name.endswith(("_us", "_per_s")) else None
+
+
 def measure_dns(run, figures):
     run.program("apps", "gateway", "weir-gateway")
     measure_script(run, figures, "dns.py", *([] if run.scale == 1 else ["--quick"]))
@@ -363,6 +373,10 @@ GROUPS = (
     Group("gateway_flood", "Floods from 1, 10,000 and 10,000,000 forged sources at the gateway, without XDP (`none`), with generic "
           "and with native XDP. `paced`: without, a flood that the processor can take. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
           "clients, beside a flood and without one.", measure_gateway_flood, gateway_flood_baseline, paired=True),
+    Group("gateway_forward", "Packets of 200 clients that the gateway forwards, there and back, by sockets and by AF_XDP with generic and with native "
+          "XDP, at 10,000 packets a second, at 40,000 and at all that the sender can (`all`). `_us`: processor time of a packet. "
+          "`_lane`: packets that went by AF_XDP, of all.",
+          measure_gateway_forward, gateway_forward_baseline, paired=True),
     Group("dns", "Processor time of the gateway and of dnsdist for a query that they forward, and for one that they drop.",
           measure_dns, dns_baseline, paired=True),
     Group("simulate", "Processor time of a line of a log that `weir simulate` reads (`weir`), that `wc -l` reads, whose client awk "
