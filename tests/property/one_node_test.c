@@ -43,7 +43,7 @@
 #include "thread/rcu.h"
 #include "transport/loopback/loopback.h"
 
-#define CASES    1500
+#define CASES    (SLOWED ? 500 : 1500)
 #define STEPS    60
 #define POLICIES 2
 #define KEYS     2

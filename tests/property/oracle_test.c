@@ -21,7 +21,7 @@
 
 #define POLICIES 2
 #define HANDLES  3
-#define ROUNDS   400
+#define ROUNDS   (SLOWED ? 150 : 400)
 #define STEPS    5000
 #define START_NS (UINT64_C(1760000000) * SECOND)
 

@@ -113,7 +113,7 @@ static void *adjust_main(void *arg)
     uint64_t mine[KEYS] = {0};
     uint64_t rng = world->seed + threads_meet(&world->ready, THREADS);
     weir_thread *t = weir_attach(world->w);
-    for (int i = 0; i < 8000; i++) {
+    for (int i = 0; i < (SLOWED ? 3000 : 8000); i++) {
         adjust_one(world, t, &rng, mine);
     }
     for (size_t i = 0; i < KEYS; i++) {
@@ -382,7 +382,7 @@ static void test_a_sliding_log_that_finds_no_memory_refuses_and_forgets_nothing(
     run_stream(&options, limits, 2, true);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if defined __SANITIZE_THREAD__ || defined EMULATED
 #define CROWD_CALLS 8000
 #else
 #define CROWD_CALLS 20000

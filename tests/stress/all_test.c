@@ -146,7 +146,7 @@ static void *flood_main(void *arg)
     uint64_t refused = 0;
     uint64_t rng = world->seed + threads_meet(&world->ready, THREADS);
     weir_thread *t = weir_attach(world->w);
-    for (int demand = 0; demand < 6000; demand++) {
+    for (int demand = 0; demand < (SLOWED ? 2000 : 6000); demand++) {
         const struct request request = request_random(&rng);
         if (!request_ask(world, t, &request, demand % 2 == 0)) {
             refused++;

@@ -234,8 +234,8 @@ static void test_a_key_that_was_reset_begins_anew_even_if_it_was_forgotten(void 
 
 #define THREADS 4
 #define NAMES   6000
-#ifdef __SANITIZE_THREAD__
-#define CHECKS 40000
+#if defined __SANITIZE_THREAD__ || defined EMULATED
+#define CHECKS 20000
 #else
 #define CHECKS 100000
 #endif

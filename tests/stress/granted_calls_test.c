@@ -23,7 +23,7 @@
 #define POLICIES 5
 #define MOST     4 /* units of a call */
 
-#ifdef __SANITIZE_THREAD__
+#if defined __SANITIZE_THREAD__ || defined EMULATED
 #define CALLS 40000
 #else
 #define CALLS 400000

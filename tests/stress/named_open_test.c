@@ -540,7 +540,7 @@ static int open_in_small_rooms(void *arg)
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) {
         return 77;
     }
-    for (int pages = 1; pages < 3000; pages += pages < 8 ? 1 : pages / 8) {
+    for (int pages = 1; pages < 3000; pages += pages < 8 ? 1 : pages / (SANITIZED ? 4 : 8)) {
         char size[32];
         (void) snprintf(size, sizeof(size), "size=%dk", 4 * pages);
         if (mount("tmpfs", "/dev/shm", "tmpfs", 0, size) != 0) {

@@ -32,7 +32,7 @@
 #define CHILDREN    8
 #define THREADS     2
 #define PATIENCE_NS (60 * SECOND)
-#define LIMIT_MOST  2000000
+#define LIMIT_MOST  (SLOWED ? 300000 : 2000000)
 
 /* What the processes tell each other; in memory that they share. */
 struct board {
@@ -634,7 +634,7 @@ static void test_a_process_is_known_by_its_start_as_well(void **state)
 }
 
 #define LOOKERS 6
-#define LEAVERS (SANITIZED ? 100 : 300)
+#define LEAVERS (SLOWED ? 100 : 300)
 
 /* Looks at all places until it is told to end; counts the processes that it takes for dead. */
 static void look_for_dead(const weir *w)

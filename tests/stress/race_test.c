@@ -21,7 +21,7 @@
 #include "support/support.h"
 
 #define THREADS_MAX 8
-#ifdef __SANITIZE_THREAD__
+#if defined __SANITIZE_THREAD__ || defined EMULATED
 #define ROUNDS 6
 #define MOST   200000
 #else

@@ -16,7 +16,7 @@
 #include "transport/loopback/loopback.h"
 
 #define THREADS 3
-#define KEYS    UINT64_C(10000)
+#define KEYS    ((uint64_t) (SLOWED ? 4000 : 10000))
 #define SYNCS   5
 
 struct crowd {

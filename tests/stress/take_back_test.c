@@ -18,7 +18,7 @@
 #define ASKERS   2
 #define BETWEEN  6 /* keys that are charged between the first and the last */
 #define KEYS     (1 + BETWEEN + 1)
-#define REQUESTS (SANITIZED ? 10000 : 100000)
+#define REQUESTS (SLOWED ? 10000 : 100000)
 
 /* From before a request until its units are back. */
 struct interval {
@@ -200,7 +200,7 @@ static void play(void)
 static void test_no_request_is_denied_by_a_charge_that_is_taken_back(void **state)
 {
     (void) state;
-    for (int i = 0; i < (SANITIZED ? 2 : 4); i++) {
+    for (int i = 0; i < (SLOWED ? 2 : 4); i++) {
         play();
     }
 }

@@ -16,7 +16,7 @@
 
 #define CHECKERS 4
 #define READERS  2
-#ifdef __SANITIZE_THREAD__
+#if defined __SANITIZE_THREAD__ || defined EMULATED
 #define CHECKS 40000
 #else
 #define CHECKS 150000
