@@ -138,6 +138,21 @@ def test_a_source_passes_as_soon_as_its_limit_lets_it():
         assert 100 + 100 * took * 0.97 <= one.hear() + 2 and one.hear() <= 102 + 100 * took, (one.hear(), took)
 
 
+def test_a_source_that_goes_on_stays_out_of_the_gateway():
+    """No packet in 2.5 s, though the kernel drops packets for a second at a time: the limit is asked in between."""
+    with gateway() as f, Client(f, FIRST) as one:
+        have_dropped(f, one)
+
+        def flood():
+            before, end = f.status(), time.monotonic() + 2.5
+            while time.monotonic() < end:
+                one.send(2)
+                time.sleep(0.005)
+            now = f.status()
+            return now["offered"] == before["offered"] and now["kernel"]["dropped"] > before["kernel"]["dropped"]
+        f.until(flood)
+
+
 def test_a_reload_lets_a_source_pass_at_once():
     with gateway() as f, Client(f, FIRST) as one:
         have_dropped(f, one)

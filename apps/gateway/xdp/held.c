@@ -92,16 +92,35 @@ static uint32_t hold(struct held *held, const struct drop_key *drop, const weir_
     return number;
 }
 
+static void raise_until(struct drop_line *line, uint64_t until_ns)
+{
+    if (load(&line->until_ns) < until_ns) {
+        store(&line->until_ns, until_ns);
+    }
+}
+
 bool held_until(struct held *held, const struct drop_key *drop, const weir_key *key, bool of_bytes, uint64_t until_ns)
 {
     (void) pthread_mutex_lock(&held->mutex);
     uint32_t number = find(held, drop);
     number = number != NO_NUMBER ? number : hold(held, drop, key, of_bytes);
-    if (number != NO_NUMBER && load(&line_of(held, number)->until_ns) < until_ns) {
-        store(&line_of(held, number)->until_ns, until_ns);
+    if (number != NO_NUMBER) {
+        held->keys[number].renewals = 0;
+        raise_until(line_of(held, number), until_ns);
     }
     (void) pthread_mutex_unlock(&held->mutex);
     return number != NO_NUMBER;
+}
+
+void held_renew(struct held *held, const struct drop_key *drop, uint64_t until_ns)
+{
+    (void) pthread_mutex_lock(&held->mutex);
+    const uint32_t number = find(held, drop);
+    if (number != NO_NUMBER && load(&line_of(held, number)->until_ns) != 0) {
+        held->keys[number].renewals++;
+        raise_until(line_of(held, number), until_ns);
+    }
+    (void) pthread_mutex_unlock(&held->mutex);
 }
 
 uint32_t held_used(struct held *held)
@@ -147,8 +166,14 @@ static bool tell(struct held *held, uint32_t number, struct held_drops *out)
     }
     entry->told_packets += packets;
     entry->told_bytes += bytes;
-    *out = (struct held_drops){
-        .key = entry->key, .packets = packets, .units = entry->of_bytes ? bytes : packets, .packet_bytes = bytes};
+    *out = (struct held_drops){.key = entry->key,
+                               .packets = packets,
+                               .units = entry->of_bytes ? bytes : packets,
+                               .packet_bytes = bytes,
+                               .drop = line_of(held, number)->key};
+    if (entry->left_ns == 0 && entry->renewals < HELD_RENEWALS) {
+        out->until_ns = load(&line_of(held, number)->until_ns);
+    }
     memcpy(out->bytes, entry->bytes, sizeof(out->bytes));
     out->key.data = out->bytes;
     return true;

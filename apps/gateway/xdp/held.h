@@ -29,12 +29,16 @@
 
 #define HELD_REST_NS UINT64_C(100000000)
 
+/* How often a key is held longer before a packet reaches the gateway again, and its log and its record: some 10 s. */
+#define HELD_RENEWALS 30
+
 struct held_key {
     weir_key key; /* its bytes are in `bytes` */
     unsigned char bytes[NETWORK_KEY_SIZE];
     bool of_bytes;                     /* the policy counts bytes */
     uint64_t told_packets, told_bytes; /* of the line's counts, those that were told of */
     uint64_t left_ns;                  /* when it was let go; 0: it is held */
+    uint32_t renewals;                 /* since the gateway denied a packet */
     uint32_t line;
     uint32_t next; /* number of the next free one */
 };
@@ -54,6 +58,8 @@ struct held_drops {
     unsigned char bytes[NETWORK_KEY_SIZE]; /* of the key */
     uint64_t packets, units;               /* units of the key's policy */
     uint64_t packet_bytes;
+    struct drop_key drop;
+    uint64_t until_ns; /* 0: the key is not to be renewed */
 };
 
 /* `lines` has `line_count` of them, all 0: a power of two, and at least twice the capacity. 0 or -ENOMEM. */
@@ -65,6 +71,9 @@ void held_close(struct held *held);
  * not stay. `of_bytes`: its policy counts bytes.
  */
 bool held_until(struct held *held, const struct drop_key *drop, const weir_key *key, bool of_bytes, uint64_t until_ns);
+
+/* Has packets of a held key dropped longer, by what its limit says; not where all were let pass meanwhile. */
+void held_renew(struct held *held, const struct drop_key *drop, uint64_t until_ns);
 
 /* Keys that are held. */
 uint32_t held_count(struct held *held);

@@ -31,6 +31,9 @@
 #define PIECE_LEAST 64
 #define PIECE_MOST  (CAPACITY / PIECES + 1)
 
+/* A key of which packets come is held longer when less than this is left: it is swept once before. */
+#define RENEW_NS ((SWEEP_MS + 200) * UINT64_C(1000000))
+
 #define OVERRIDES_TURNS (XDP_OVERRIDES_MS / TURN_MS)
 
 /* The host's own addresses are looked up again every so many turns. */
@@ -105,16 +108,19 @@ bool xdp_wants_forward(const char *option)
     return option != NULL && read_option(option, &options) && options.forward;
 }
 
+/* Short prefixes first: networks are few, and their lines are in the processor's cache in a flood of many sources. */
 static void add_prefix(unsigned char *prefixes, unsigned char *count, unsigned prefix)
 {
-    for (size_t i = 0; i < *count; i++) {
-        if (prefixes[i] == prefix) {
-            return;
-        }
+    size_t at = 0;
+    while (at < *count && prefixes[at] < prefix) {
+        at++;
     }
-    if (*count < DROP_PREFIXES) {
-        prefixes[(*count)++] = (unsigned char) prefix;
+    if ((at < *count && prefixes[at] == prefix) || *count == DROP_PREFIXES) {
+        return;
     }
+    memmove(prefixes + at + 1, prefixes + at, *count - at);
+    prefixes[at] = (unsigned char) prefix;
+    (*count)++;
 }
 
 /* The prefixes by which packets are looked up. A packet that is looked up meanwhile may pass. */
@@ -181,17 +187,47 @@ static void set_local(void *arg, const struct drop_key *address, bool there)
     xdp_link_set_local(xdp->link, address, there);
 }
 
+/* Until when packets of a key are to be dropped, as it is denied now; 0: they are not. */
+static uint64_t denied_until(weir_thread *limits, const weir_key *key)
+{
+    weir_verdict verdict;
+    const uint64_t now_ns = boot_ns(); /* before the limit is asked: a thread may stand still in between */
+    if (weir_peek(limits, key, 1, &verdict) || verdict.retry_after_ns < XDP_STALE_NS + XDP_LEAST_NS) {
+        return 0;
+    }
+    const uint64_t wait_ns = verdict.retry_after_ns - XDP_STALE_NS;
+    return now_ns + (wait_ns < XDP_HOLD_NS ? wait_ns : XDP_HOLD_NS);
+}
+
+/*
+ * Has packets of a key dropped longer while its limit denies it. To ask the limit costs less than a packet that comes
+ * to be denied. What a reload or an override has let pass meanwhile is not dropped for long: this thread looks after
+ * those.
+ */
+static void renew(struct xdp *xdp, const struct held_drops *drops, uint64_t now_ns)
+{
+    if (drops->until_ns <= now_ns || drops->until_ns - now_ns > RENEW_NS) {
+        return;
+    }
+    const uint64_t until_ns = denied_until(xdp->limits, &drops->key);
+    if (until_ns != 0) {
+        held_renew(&xdp->held, &drops->drop, until_ns);
+    }
+}
+
 /* Tells the limits what was dropped of some keys, from *cursor on; 0 again after the last ones. */
 static void sweep_piece(struct xdp *xdp, uint32_t *cursor)
 {
     const uint32_t share = held_used(&xdp->held) / PIECES + 1;
     const size_t most = share > PIECE_LEAST ? share : PIECE_LEAST;
-    const size_t count = held_sweep(&xdp->held, cursor, most, boot_ns(), xdp->drops);
+    const uint64_t now_ns = boot_ns();
+    const size_t count = held_sweep(&xdp->held, cursor, most, now_ns, xdp->drops);
     for (size_t i = 0; i < count; i++) {
         const struct held_drops *drops = &xdp->drops[i];
         weir_count_denied(xdp->limits, &drops->key, drops->packets, drops->units);
         (void) atomic_fetch_add(&xdp->packets, drops->packets);
         (void) atomic_fetch_add(&xdp->bytes, drops->packet_bytes);
+        renew(xdp, drops, now_ns);
     }
 }
 
@@ -344,12 +380,10 @@ void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key,
     if (view->xdp == NULL || policy->kind.scope == SCOPE_OVERALL || !repeats_count(&view->repeats, key->hash, now)) {
         return;
     }
-    weir_verdict verdict;
-    const uint64_t now_ns = boot_ns(); /* before the limit is asked: a thread may stand still in between */
-    if (weir_peek(limits, key, 1, &verdict) || verdict.retry_after_ns < XDP_STALE_NS + XDP_LEAST_NS) {
+    const uint64_t until_ns = denied_until(limits, key);
+    if (until_ns == 0) {
         return;
     }
-    const uint64_t wait_ns = verdict.retry_after_ns - XDP_STALE_NS;
     const bool v4 = network_is_v4(from);
     const bool source = policy->kind.scope == SCOPE_SOURCE;
     struct drop_key drop = {.family = v4 ? 4 : 6,
@@ -359,8 +393,7 @@ void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key,
     unsigned char bytes[NETWORK_KEY_SIZE];
     const size_t length = network_of(from, drop.prefix, bytes);
     memcpy(drop.address, bytes, length - 1);
-    (void) held_until(&view->xdp->held, &drop, key, policy->kind.of_bytes,
-                      now_ns + (wait_ns < XDP_HOLD_NS ? wait_ns : XDP_HOLD_NS));
+    (void) held_until(&view->xdp->held, &drop, key, policy->kind.of_bytes, until_ns);
 }
 
 bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)

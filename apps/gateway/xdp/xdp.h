@@ -4,10 +4,10 @@
  * network interface, until the time at which their limit would let a packet pass.
  *
  * A worker that denies a key again and again asks the limits for that time, and hands it to the kernel. A denial is
- * held for XDP_HOLD_NS at most: then a packet reaches the worker, and is judged by what the limits say by now. So what
- * other nodes, refunds or a reset have changed is noticed within that time. A reload lets everything pass at once, and
- * so does a change of the overrides within XDP_OVERRIDES_MS. A thread of its own tells the limits what was dropped, as
- * demand.
+ * held for XDP_HOLD_NS at most. While packets of the key come, a thread of its own asks the limits anew before that
+ * time is over, and has them dropped longer; now and then a packet reaches a worker all the same. So what other nodes,
+ * refunds or a reset have changed is noticed within that time. A reload lets everything pass at once, and so does a
+ * change of the overrides within XDP_OVERRIDES_MS. The same thread tells the limits what was dropped, as demand.
  *
  * The program is gone with the process, however the process ends: the kernel drops the link with its descriptor.
  */
@@ -24,7 +24,7 @@
 #include "../policies.h"
 #include "repeats.h"
 
-/* What a flood of N sources costs the gateway is N packets in this time, as each is judged anew. */
+/* The longest time for which a denial is held: what others have changed is noticed within it. */
 #define XDP_HOLD_NS UINT64_C(1000000000)
 
 /* How often the overrides are looked at. */

@@ -26,6 +26,8 @@ static struct {
     uint32_t left_by[LINES];            /* and which one */
 } d;
 
+static const struct drop_key key_of_none = {.address = {9}, .family = 4, .prefix = 32};
+
 static struct drop_key key_of(uint32_t i)
 {
     return (struct drop_key){.address = {(uint8_t) (i >> 8), (uint8_t) i, 7, 7}, .family = 4, .prefix = 32};
@@ -225,6 +227,42 @@ static void test_a_source_that_two_policies_deny_is_held_once_until_the_later_ti
     held_close(&d.held);
 }
 
+static struct held_drops sweep_one(uint32_t i)
+{
+    struct held_drops drops[7] = {{.packets = 0}};
+    uint32_t cursor = 0;
+    drop_packets(i, d.line_of[i]);
+    assert_int_equal(held_sweep(&d.held, &cursor, 7, d.now_ns, drops), 1);
+    assert_int_equal(cursor, 0);
+    return drops[0];
+}
+
+static void test_a_key_is_renewed_until_it_is_to_be_denied_anew(void **state)
+{
+    (void) state;
+    begin();
+    assert_true(deny(1, d.now_ns + SECOND));
+    const struct drop_key key = key_of(1);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < HELD_RENEWALS; i++) {
+            const struct held_drops drops = sweep_one(1);
+            assert_memory_equal(&drops.drop, &key, sizeof(key));
+            assert_int_equal(drops.until_ns, until_of(1));
+            d.now_ns += SECOND / 3;
+            held_renew(&d.held, &key, d.now_ns + SECOND);
+            assert_int_equal(until_of(1), d.now_ns + SECOND);
+            held_renew(&d.held, &key_of_none, d.now_ns + SECOND); /* of no held key: nothing */
+        }
+        assert_int_equal(sweep_one(1).until_ns, 0);
+        assert_true(deny(1, d.now_ns + SECOND));
+    }
+    held_release_all(&d.held);
+    held_renew(&d.held, &key, d.now_ns + SECOND); /* what was let pass stays so */
+    assert_int_equal(until_of(1), 0);
+    assert_int_equal(sweep_one(1).until_ns, 0);
+    held_close(&d.held);
+}
+
 /* Keys that differ in family, prefix or any bit of the address are apart. */
 static void test_keys_that_differ_in_one_part_are_apart(void **state)
 {
@@ -281,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_drawn_denials_are_held_until_their_times_and_all_drops_are_told_once),
         cmocka_unit_test(test_when_there_is_no_room_the_others_are_left_to_the_gateway),
         cmocka_unit_test(test_a_source_that_two_policies_deny_is_held_once_until_the_later_time),
+        cmocka_unit_test(test_a_key_is_renewed_until_it_is_to_be_denied_anew),
         cmocka_unit_test(test_keys_that_differ_in_one_part_are_apart),
         cmocka_unit_test(test_nearly_all_keys_find_a_line),
     };
