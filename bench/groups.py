@@ -285,7 +285,7 @@ def measure_gateway_flood(run, figures):
 
 
 def gateway_flood_baseline(name, figures):
-    return re.sub(r"(generic|native)_per_", "none_per_", name) if "_per_" in name else None
+    return re.sub(r"(generic|native|all)_per_", "none_per_", name) if "_per_" in name else None
 
 
 def measure_gateway_forward(run, figures):

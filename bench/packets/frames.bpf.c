@@ -14,7 +14,16 @@
 #include "frames.h"
 
 struct frames_to to;
-__u64 next; /* number of the frame, and how many were sent */
+__u64 next;  /* number of the frame, and how many were sent */
+__u64 place; /* of a frame without a pad, in the kernel's memory */
+
+/* Sends nothing. */
+SEC("xdp")
+int look_at_frame(struct xdp_md *context)
+{
+    place = (__u64) context->data;
+    return XDP_DROP;
+}
 
 /* A step of waiting; 1: the time has come. */
 static long wait_on(__u32 step, void *due_ns)
@@ -26,6 +35,9 @@ static long wait_on(__u32 step, void *due_ns)
 SEC("xdp")
 int send_frame(struct xdp_md *context)
 {
+    if (to.pad != 0 && bpf_xdp_adjust_head(context, (int) to.pad) != 0) {
+        return XDP_ABORTED;
+    }
     struct ethhdr *frame = (void *) (unsigned long) context->data;
     struct iphdr *ip = (void *) (frame + 1);
     struct udphdr *udp = (void *) (ip + 1);

@@ -15,6 +15,9 @@
  */
 #define FRAMES_LATE_NS 100000
 
+/* Of the processor's cache. A frame begins with one, as those of network cards do: all its headers are in it. */
+#define FRAMES_LINE 64
+
 /* Of waiting, at most: some milliseconds. */
 #define FRAMES_STEPS (1 << 17)
 
@@ -26,6 +29,7 @@ struct frames_to {
     __u32 first;     /* source, in the host's byte order */
     __u32 check;     /* of IPv4's header without source and checksum, not folded */
     __u32 interface; /* to send from */
+    __u32 pad;       /* bytes in front of the frame, which are not sent */
     __u32 waits;     /* the program waits for a frame's time; otherwise it gives the frame back, and is asked again */
 };
 
