@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the nginx module share. Each is run with BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]."""
+import contextlib
 import os
 import pathlib
 import re
@@ -44,7 +45,10 @@ class Watched(nginx_demo.Nginx):
 
     def names_of(self, pid):
         """The names of memory in /dev/shm that a master has."""
-        links = [os.readlink(link) for link in open_files(pid)]
+        links = []
+        for link in open_files(pid):
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                links.append(os.readlink(link))
         return {link.removeprefix("/dev/shm/") for link in links
                 if link.startswith("/dev/shm/nginx-weir-") and not link.endswith(" (deleted)")}
 
