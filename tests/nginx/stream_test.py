@@ -392,7 +392,8 @@ def test_two_nginx_share_a_limit_by_redis():
         assert visits(nodes[0], 8) == 8
         nodes[0].until(lambda: any(":fleet:127.0.0.1" in key for key in redis.call("keys", "test:*")))
         share_of_twenty(nodes[0], [lambda node=node: visit(node) for node in nodes], served=8)
-        assert nodes[1].access_log()[-1].split()[-2] == "fleet", nodes[1].access_log()[-3:]
+        # Where a machine under load has lost Redis for a moment, the word is another one for as long.
+        nodes[1].until(lambda: not visit(nodes[1]) and nodes[1].access_log()[-1].split()[-2] == "fleet")
 
 
 def test_http_and_streams_of_one_nginx_are_two_nodes():
