@@ -122,7 +122,7 @@ static uint64_t until_of(uint32_t i)
 static void drop_packets(uint32_t i, uint32_t line)
 {
     d.lines[line].packets += 1 + i;
-    d.lines[line].bytes += 10 * (1 + i);
+    d.lines[line].bytes += UINT64_C(10) * (1 + i);
     d.dropped[i] += 1 + i;
 }
 
@@ -294,7 +294,7 @@ static void test_nearly_all_keys_find_a_line(void **state)
     struct drop_line *at = calloc(DROP_LINES, sizeof(*at));
     assert_non_null(at);
     uint64_t rng = test_seed();
-    for (unsigned shape = 0; shape < 3; shape++) {
+    for (size_t shape = 0; shape < 3; shape++) {
         memset(at, 0, DROP_LINES * sizeof(*at));
         struct lines lines = {.at = at, .count = DROP_LINES, .secret = {random_next(&rng), random_next(&rng)}};
         uint32_t without = 0;
