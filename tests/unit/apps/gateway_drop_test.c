@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program that drops packets in the kernel, run on drawn packets with a table that is half full, against arrays
+ * that say of each source and network until when it is denied. Skipped where the kernel loads no program for this user.
+ *
+ * Guards: apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/lines.c
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "../apps/gateway/xdp/lines.h"
+#include "drop.skel.h"
+#include "support/support.h"
+
+#define SOURCES  28000 /* of each family; with their networks they fill nearly half of the lines */
+#define NETWORKS (SOURCES / 256 + 1)
+#define PACKETS  30000
+#define PAYLOAD  22
+#define PORT     7000
+#define LINES    (DROP_LINES * sizeof(struct drop_line))
+
+enum { V4, V6, FAMILIES };
+
+/* A source or a network, as the test knows it. */
+struct plain {
+    uint32_t line; /* LINES_NONE: it is not held */
+    bool denied;
+    uint64_t packets;
+};
+
+static struct {
+    struct drop_bpf *program;
+    struct lines lines;
+    struct plain sources[FAMILIES][SOURCES], networks[FAMILIES][NETWORKS];
+} d;
+
+static int be_quiet(enum libbpf_print_level level, const char *format, va_list arguments)
+{
+    (void) level;
+    (void) format;
+    (void) arguments;
+    return 0;
+}
+
+static void set_target(struct drop_target *target)
+{
+    *target = (struct drop_target){.listeners = {{.is_v4 = 1, .port = htons(PORT)}, {.is_v6 = 1, .port = htons(PORT)}},
+                                   .listener_count = 2,
+                                   .count4 = 2,
+                                   .count6 = 2,
+                                   .prefixes4 = {24, 32},
+                                   .prefixes6 = {56, 64},
+                                   .secret = {d.lines.secret[0], d.lines.secret[1]}};
+    target->listeners[V4].address4 = inet_addr("10.77.1.1");
+    assert_int_equal(inet_pton(AF_INET6, "fd77::1", target->listeners[V6].address6), 1);
+}
+
+static int open_program(void **state)
+{
+    (void) state;
+    (void) libbpf_set_print(be_quiet);
+    d.program = drop_bpf__open();
+    assert_non_null(d.program);
+    (void) bpf_program__set_autoload(d.program->progs.drop_or_forward, false);
+    (void) bpf_program__set_autoload(d.program->progs.steer, false);
+    (void) bpf_map__set_autocreate(d.program->maps.queues, false);
+    (void) bpf_map__set_autocreate(d.program->maps.sockets, false);
+    const int error = drop_bpf__load(d.program);
+    if (error == -EPERM || error == -EACCES || error == -ENOSYS) {
+        drop_bpf__destroy(d.program);
+        d.program = NULL;
+        return 0;
+    }
+    assert_int_equal(error, 0);
+    d.lines.at = mmap(NULL, LINES, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(d.program->maps.lines), 0);
+    assert_true(d.lines.at != MAP_FAILED);
+    d.lines.count = DROP_LINES;
+    return 0;
+}
+
+static int close_program(void **state)
+{
+    (void) state;
+    if (d.program != NULL) {
+        (void) munmap(d.lines.at, LINES);
+        drop_bpf__destroy(d.program);
+    }
+    return 0;
+}
+
+/* The address of a source: the lowest bytes that its family's sources differ in are its number. */
+static void put_address(int family, uint32_t number, uint8_t *out)
+{
+    const uint32_t wide = htonl(number);
+    memcpy(out, family == V4 ? "\x0b\0\0\0" : "\x20\x01\x0d\xb8\0\0\0\0\1\2\3\4\5\6\7", family == V4 ? 4 : 16);
+    memcpy(out + (family == V4 ? 1 : 5), (const uint8_t *) &wide + 1, 3);
+}
+
+static void hold(int family, uint32_t number, bool is_network, uint64_t *rng)
+{
+    struct plain *plain = is_network ? &d.networks[family][number] : &d.sources[family][number];
+    struct drop_key key = {.family = family == V4 ? 4 : 6};
+    key.prefix = (uint8_t) ((family == V4 ? 32 : 64) - (is_network ? 8 : 0));
+    put_address(family, is_network ? number << 8 : number, key.address);
+    memset(key.address + key.prefix / 8, 0, sizeof(key.address) - key.prefix / 8);
+    *plain = (struct plain){.line = lines_place(&d.lines, &key, number)};
+    if (plain->line == LINES_NONE) {
+        return;
+    }
+    struct timespec now;
+    (void) clock_gettime(CLOCK_BOOTTIME, &now);
+    const uint64_t now_ns = (uint64_t) now.tv_sec * SECOND;
+    const uint64_t kind = random_below(rng, is_network ? 20 : 4);
+    plain->denied = kind == 0;
+    d.lines.at[plain->line].until_ns = kind == 0 ? now_ns + HOUR : kind == 1 ? 0 : now_ns;
+    if (kind == 2) { /* let go, and its line rests */
+        d.lines.at[plain->line].until_ns = now_ns + HOUR;
+        lines_clear(&d.lines, plain->line);
+        plain->line = LINES_NONE;
+    }
+}
+
+/* A packet of a source to the listener. Its size. */
+static uint32_t write_packet(int family, uint32_t number, uint8_t *out)
+{
+    const struct udphdr udp = {.source = htons(9), .dest = htons(PORT), .len = htons(sizeof(udp) + PAYLOAD)};
+    uint8_t *at = out + ETH_HLEN;
+    memset(out, 0, 128);
+    ((struct ethhdr *) (void *) out)->h_proto = htons(family == V4 ? ETH_P_IP : ETH_P_IPV6);
+    if (family == V4) {
+        struct iphdr ip = {.version = 4, .ihl = 5, .protocol = IPPROTO_UDP, .daddr = inet_addr("10.77.1.1")};
+        put_address(family, number, (uint8_t *) &ip.saddr);
+        memcpy(at, &ip, sizeof(ip));
+        at += sizeof(ip);
+    } else {
+        struct ipv6hdr ip = {.version = 6, .nexthdr = IPPROTO_UDP};
+        assert_int_equal(inet_pton(AF_INET6, "fd77::1", &ip.daddr), 1);
+        put_address(family, number, (uint8_t *) &ip.saddr);
+        memcpy(at, &ip, sizeof(ip));
+        at += sizeof(ip);
+    }
+    memcpy(at, &udp, sizeof(udp));
+    return (uint32_t) (at - out) + sizeof(udp) + PAYLOAD;
+}
+
+static bool is_dropped(int family, uint32_t number)
+{
+    uint8_t packet[128];
+    struct bpf_test_run_opts options = {.sz = sizeof(options), .data_in = packet, .repeat = 1};
+    options.data_size_in = write_packet(family, number, packet);
+    assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(d.program->progs.drop_denied), &options), 0);
+    assert_true(options.retval == XDP_DROP || options.retval == XDP_PASS);
+    return options.retval == XDP_DROP;
+}
+
+static void expect_counts(const struct plain *plain)
+{
+    if (plain->line != LINES_NONE) {
+        assert_int_equal(d.lines.at[plain->line].packets, plain->packets);
+        assert_int_equal(d.lines.at[plain->line].bytes, PAYLOAD * plain->packets);
+    }
+}
+
+static void test_drawn_packets_are_dropped_where_their_source_or_network_is_denied(void **state)
+{
+    (void) state;
+    if (d.program == NULL) {
+        print_message("# the kernel loads no program for this user\n");
+        skip();
+    }
+    uint64_t rng = test_seed();
+    d.lines.secret[0] = random_next(&rng);
+    d.lines.secret[1] = random_next(&rng);
+    set_target(&d.program->bss->target);
+    for (int family = V4; family < FAMILIES; family++) {
+        for (uint32_t i = 0; i < NETWORKS; i++) {
+            hold(family, i, true, &rng);
+        }
+        for (uint32_t i = 0; i < SOURCES; i++) {
+            hold(family, i, false, &rng);
+        }
+    }
+    uint64_t dropped = 0;
+    for (int n = 0; n < PACKETS; n++) {
+        const int family = (int) random_below(&rng, FAMILIES);
+        const uint32_t number = (uint32_t) random_below(&rng, SOURCES);
+        struct plain *network = &d.networks[family][number / 256];
+        struct plain *source = &d.sources[family][number];
+        struct plain *denied = network->denied ? network : source;
+        assert_int_equal(is_dropped(family, number), denied->denied);
+        denied->packets += denied->denied;
+        dropped += denied->denied;
+    }
+    assert_in_range(dropped, PACKETS / 10, PACKETS / 2);
+    for (int family = V4; family < FAMILIES; family++) {
+        for (uint32_t i = 0; i < SOURCES; i++) {
+            expect_counts(&d.sources[family][i]);
+            expect_counts(&d.networks[family][i / 256]);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drawn_packets_are_dropped_where_their_source_or_network_is_denied),
+    };
+    return cmocka_run_group_tests_name("unit/apps/gateway_drop", tests, open_program, close_program);
+}
