@@ -371,7 +371,7 @@ GROUPS = (
           "under a flood from one source, and with each packet alone (`plain`), with offload and without; `_to_off` and "
           "`_gain` are ratios, run by run.", measure_gateway),
     Group("gateway_flood", "Floods from 1, 10,000 and 10,000,000 forged sources at the gateway, without XDP (`none`), with generic "
-          "and with native XDP. `paced`: without, a flood that the processor can take. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
+          "and with native XDP. `all`: generic, with a program that drops every packet unseen. `_per_cpu`: packets denied for a second of processor time. `_beside`, `_quiet`: 1,000 other "
           "clients, beside a flood and without one.", measure_gateway_flood, gateway_flood_baseline, paired=True),
     Group("gateway_forward", "Packets of 200 clients that the gateway forwards, there and back, by sockets and by AF_XDP with generic and with native "
           "XDP, at 10,000 packets a second, at 40,000 and at all that the sender can (`all`). `_us`: processor time of a packet. "

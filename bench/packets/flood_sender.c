@@ -44,8 +44,9 @@ static const char usage[] =
     "  --size BYTES of payload, at most 1400 (22: an Ethernet frame of 64 bytes)\n"
     "  --frames     sends without a socket, as a network card does (Linux 5.18, libbpf)\n"
     "  --at-once N  frames, as a network card gathers some before it interrupts (1)\n"
-    "  --wait       has the processor to itself between frames: frames that are given back and taken again\n"
-    "               keep the receiver waiting, who gives them back as well; no network card does\n";
+    "  --wait       waits for a frame's time in the kernel, and has the processor to itself. Without it frames\n"
+    "               are taken and given back meanwhile, and the receiver, which gives its frames back to the\n"
+    "               same pool, waits for the pool's lock\n";
 
 struct flood {
     struct in_addr to, first;

@@ -40,7 +40,10 @@ struct drop_line {
 
 #define DROP_FARTHEST 15
 
-/* One round of mixing: mix13 of David Stafford, as splitmix64 has it. */
+/*
+ * Mixes the bits of a word: mix13 of David Stafford (2011), as in splitmix64. A program of the kernel has no product of
+ * 128 bits, as ../mix.h takes.
+ */
 static inline __attribute__((always_inline)) __u64 drop_mix(__u64 word)
 {
     word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;

@@ -31,7 +31,7 @@
 #define PIECE_LEAST 64
 #define PIECE_MOST  (CAPACITY / PIECES + 1)
 
-/* A key of which packets come is held longer when less than this is left: it is swept once before. */
+/* A key of which packets come is held longer when less than this is left: the next sweep may be SWEEP_MS away. */
 #define RENEW_NS ((SWEEP_MS + 200) * UINT64_C(1000000))
 
 #define OVERRIDES_TURNS (XDP_OVERRIDES_MS / TURN_MS)
@@ -200,9 +200,9 @@ static uint64_t denied_until(weir_thread *limits, const weir_key *key)
 }
 
 /*
- * Has packets of a key dropped longer while its limit denies it. To ask the limit costs less than a packet that comes
- * to be denied. What a reload or an override has let pass meanwhile is not dropped for long: this thread looks after
- * those.
+ * Has packets of a key dropped longer while its limit denies the key. To ask the limit costs less than a packet that
+ * comes to be denied. Where a reload or an override lets a packet pass just after the question, this thread lets all
+ * packets pass once more when it looks at the overrides.
  */
 static void renew(struct xdp *xdp, const struct held_drops *drops, uint64_t now_ns)
 {
