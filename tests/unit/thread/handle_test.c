@@ -238,12 +238,16 @@ static void test_a_pool_of_handles_admits_the_limit(void **state)
         weir_unbind(pool.handles[i]);
     }
     run_threads(4, take_in_turn, &pool);
-    assert_int_equal(pool.passed, LIMIT);
     assert_int_equal(attached(&pool.place), 2);
     for (size_t i = 0; i < 2; i++) {
         weir_detach(pool.handles[i]);
     }
     assert_int_equal(attached(&pool.place), 0);
+    /* A thread may be amid a check while the other one takes its grant back. That check's unit is counted as late. */
+    weir_stats stats;
+    weir_get_stats(pool.place.w, &stats);
+    const uint64_t late = stats.late_units < 2 ? stats.late_units : 2;
+    assert_in_range(pool.passed, LIMIT, LIMIT + late);
     place_close(&pool.place);
     (void) pthread_mutex_destroy(&pool.lock);
     (void) sem_destroy(&pool.free);
