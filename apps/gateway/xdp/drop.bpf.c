@@ -89,11 +89,41 @@ struct {
 
 struct drop_target target;
 
+/*
+ * When the boot clock was read last: the time above the low CLOCK_BITS bits, and in these the jiffies of then. The clock
+ * is read once a jiffy: a reading waits for all loads under way, and cost a fifth of a dropped packet. In one word, as
+ * several cores write it, and in a cache line of its own.
+ */
+#define CLOCK_BITS 20
+#define CLOCK_MASK (((__u64) 1 << CLOCK_BITS) - 1)
+__u64 clock_word __attribute__((aligned(64)));
+
 /* What is_target4() and is_target6() say of a packet. */
 enum {
     IS_TARGET = 1,   /* it is to a listener */
     IS_FORWARDED = 2 /* and that listener's packets are taken past the stack */
 };
+
+/*
+ * A time that is past, by a jiffy and the word's grain at most. By more where the processor that counts jiffies stands
+ * still, as that of a virtual machine may: a denial that is over holds longer then, by what is beyond DROP_SURE_NS.
+ */
+static __always_inline __u64 past_ns(void)
+{
+    const __u64 jiffies = bpf_jiffies64();
+    __u64 word = *(volatile __u64 *) &clock_word;
+    if (((word ^ jiffies) & CLOCK_MASK) != 0) {
+        word = (bpf_ktime_get_boot_ns() & ~CLOCK_MASK) | (jiffies & CLOCK_MASK);
+        *(volatile __u64 *) &clock_word = word;
+    }
+    return word & ~CLOCK_MASK;
+}
+
+/* Whether a time is to come. Reads the clock itself where jiffies cannot tell. */
+static __always_inline int is_to_come(__u64 until_ns)
+{
+    return until_ns > past_ns() + DROP_SURE_NS || until_ns > bpf_ktime_get_boot_ns();
+}
 
 static __always_inline int is_line_of(const struct drop_line *line, const __u64 words[DROP_KEY_WORDS])
 {
@@ -121,7 +151,7 @@ __attribute__((noinline)) int is_denied_key(__u64 first, __u64 second, __u64 thi
             return 0;
         }
     }
-    if (*(const volatile __u64 *) &line->until_ns <= bpf_ktime_get_boot_ns()) {
+    if (!is_to_come(*(const volatile __u64 *) &line->until_ns)) {
         return 0;
     }
     __sync_fetch_and_add(&line->packets, 1);

@@ -41,6 +41,13 @@ struct drop_line {
 #define DROP_FARTHEST 15
 
 /*
+ * A time that is farther away than this is to come for as long as the kernel's jiffies stay the same: see past_ns(). A
+ * jiffy is 10 ms at most, and the processor that counts jiffies may be late. A held key's time is farther away than this
+ * most of the time, so few packets cost a reading of the clock.
+ */
+#define DROP_SURE_NS 100000000
+
+/*
  * Mixes the bits of a word: mix13 of David Stafford (2011), as in splitmix64. A program of the kernel has no product of
  * 128 bits, as ../mix.h takes.
  */

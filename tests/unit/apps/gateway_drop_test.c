@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program that drops packets in the kernel, run on drawn packets with a table that is half full, against arrays
- * that say of each source and network until when it is denied. Skipped where the kernel loads no program for this user.
+ * that say of each source and network whether it is denied; and denials that end meanwhile. Skipped where the kernel
+ * loads no program for this user.
  *
  * Guards: apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/lines.c
  */
@@ -65,6 +66,15 @@ static void set_target(struct drop_target *target)
     assert_int_equal(inet_pton(AF_INET6, "fd77::1", target->listeners[V6].address6), 1);
 }
 
+/* No key is held. */
+static void begin(uint64_t *rng)
+{
+    memset(d.lines.at, 0, LINES);
+    d.lines.secret[0] = random_next(rng);
+    d.lines.secret[1] = random_next(rng);
+    set_target(&d.program->bss->target);
+}
+
 static int open_program(void **state)
 {
     (void) state;
@@ -106,6 +116,13 @@ static void put_address(int family, uint32_t number, uint8_t *out)
     memcpy(out + (family == V4 ? 1 : 5), (const uint8_t *) &wide + 1, 3);
 }
 
+static uint64_t boot_ns(void)
+{
+    struct timespec now;
+    (void) clock_gettime(CLOCK_BOOTTIME, &now);
+    return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
+}
+
 static void hold(int family, uint32_t number, bool is_network, uint64_t *rng)
 {
     struct plain *plain = is_network ? &d.networks[family][number] : &d.sources[family][number];
@@ -117,9 +134,7 @@ static void hold(int family, uint32_t number, bool is_network, uint64_t *rng)
     if (plain->line == LINES_NONE) {
         return;
     }
-    struct timespec now;
-    (void) clock_gettime(CLOCK_BOOTTIME, &now);
-    const uint64_t now_ns = (uint64_t) now.tv_sec * SECOND;
+    const uint64_t now_ns = boot_ns();
     const uint64_t kind = random_below(rng, is_network ? 20 : 4);
     plain->denied = kind == 0;
     d.lines.at[plain->line].until_ns = kind == 0 ? now_ns + HOUR : kind == 1 ? 0 : now_ns;
@@ -179,9 +194,7 @@ static void test_drawn_packets_are_dropped_where_their_source_or_network_is_deni
         skip();
     }
     uint64_t rng = test_seed();
-    d.lines.secret[0] = random_next(&rng);
-    d.lines.secret[1] = random_next(&rng);
-    set_target(&d.program->bss->target);
+    begin(&rng);
     for (int family = V4; family < FAMILIES; family++) {
         for (uint32_t i = 0; i < NETWORKS; i++) {
             hold(family, i, true, &rng);
@@ -210,9 +223,55 @@ static void test_drawn_packets_are_dropped_where_their_source_or_network_is_deni
     }
 }
 
+/* Sends packets until some time after a denial has ended, now and then with a pause. Each meets the denial or not. */
+static void expect_until(int family, uint64_t until_ns, uint64_t *rng)
+{
+    uint64_t before_ns;
+    unsigned sure = 0;
+    do {
+        if (random_below(rng, 1000) == 0) {
+            nap_ms((unsigned) random_below(rng, 20));
+        }
+        before_ns = boot_ns();
+        const bool dropped = is_dropped(family, 0);
+        const uint64_t after_ns = boot_ns();
+        if (before_ns >= until_ns || after_ns < until_ns) {
+            assert_int_equal(dropped, after_ns < until_ns);
+            sure++;
+        }
+    } while (before_ns < until_ns + 10 * MILLISECOND);
+    assert_true(sure > 1);
+}
+
+static void test_a_denial_ends_at_its_time(void **state)
+{
+    (void) state;
+    if (d.program == NULL) {
+        print_message("# the kernel loads no program for this user\n");
+        skip();
+    }
+    uint64_t rng = test_seed();
+    begin(&rng);
+    for (int i = 0; i < 20; i++) {
+        const int family = (int) random_below(&rng, FAMILIES);
+        struct drop_key key = {.family = family == V4 ? 4 : 6, .prefix = family == V4 ? 32 : 64};
+        put_address(family, 0, key.address);
+        memset(key.address + key.prefix / 8, 0, sizeof(key.address) - key.prefix / 8);
+        const uint32_t line = lines_place(&d.lines, &key, 0);
+        assert_int_not_equal(line, LINES_NONE);
+        /* Near times and far ones: the program reads the clock for the former. */
+        const uint64_t until_ns = boot_ns() + random_below(&rng, 3 * DROP_SURE_NS);
+        d.lines.at[line].until_ns = until_ns;
+        expect_until(family, until_ns, &rng);
+        lines_clear(&d.lines, line);
+        lines_free(&d.lines, line);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_denial_ends_at_its_time),
         cmocka_unit_test(test_drawn_packets_are_dropped_where_their_source_or_network_is_denied),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_drop", tests, open_program, close_program);
