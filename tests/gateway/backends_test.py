@@ -190,7 +190,8 @@ def test_where_all_are_down_packets_go_on():
         assert f.status()["backend"] == "refuses"
         for backend in two:
             backend.open(backend.port)
-        assert choices(f, addresses(20)) == before
+        # Of one client: its reply is a word of its backend, and then packets go to that one.
+        assert choices(f, addresses(1)).items() <= before.items()
         f.until(lambda: choices(f, addresses(20)) == before and f.said("packets go to the backends that are up") == 1)
         assert f.status()["backend"] == "ok"
 

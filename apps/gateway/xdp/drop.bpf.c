@@ -90,9 +90,9 @@ struct {
 struct drop_target target;
 
 /*
- * When the boot clock was read last: the time above the low CLOCK_BITS bits, and in these the jiffies of then. The clock
- * is read once a jiffy: a reading waits for all loads under way, and cost a fifth of a dropped packet. In one word, as
- * several cores write it, and in a cache line of its own.
+ * When the boot clock was read last: the time above the low CLOCK_BITS bits, and in these the jiffies of then. The
+ * clock is read once a jiffy: a reading waits for all loads under way, and cost a fifth of a dropped packet. In one
+ * word, as several cores write it, and in a cache line of its own.
  */
 #define CLOCK_BITS 20
 #define CLOCK_MASK (((__u64) 1 << CLOCK_BITS) - 1)
@@ -132,8 +132,8 @@ static __always_inline int is_line_of(const struct drop_line *line, const __u64 
 }
 
 /*
- * Whether packets of a key, by its words, are dropped; counts them. Not static, and with numbers alone: the kernel looks
- * at such a function once, and not once for each prefix and each caller.
+ * Whether packets of a key, by its words, are dropped; counts them. Not static, and with numbers alone: the kernel
+ * looks at such a function once, and not once for each prefix and each caller.
  */
 __attribute__((noinline)) int is_denied_key(__u64 first, __u64 second, __u64 third, __u64 bytes)
 {

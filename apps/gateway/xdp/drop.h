@@ -42,8 +42,8 @@ struct drop_line {
 
 /*
  * A time that is farther away than this is to come for as long as the kernel's jiffies stay the same: see past_ns(). A
- * jiffy is 10 ms at most, and the processor that counts jiffies may be late. A held key's time is farther away than this
- * most of the time, so few packets cost a reading of the clock.
+ * jiffy is 10 ms at most, and the processor that counts jiffies may be late. A held key's time is farther away than
+ * this most of the time, so few packets cost a reading of the clock.
  */
 #define DROP_SURE_NS 100000000
 
