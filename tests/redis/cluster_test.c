@@ -386,7 +386,7 @@ static void test_counts_are_exact_while_slots_move(void **state)
     for (int node = 0; node < NODES; node++) {
         weir_stats stats;
         const uint64_t deadline_ns = real_ns() + 20 * SECOND;
-        do { /* a node whose thread got no processor for a second is live again after its next round */
+        do { /* a node whose thread got no processor for a while is live again after its next round */
             assert_true(real_ns() < deadline_ns);
             assert_int_equal(weir_sync(w[node], 10000), 0);
             weir_get_stats(w[node], &stats);

@@ -91,8 +91,9 @@ struct drop_target target;
 
 /*
  * When the boot clock was read last: the time above the low CLOCK_BITS bits, and in these the jiffies of then. The
- * clock is read once a jiffy: a reading waits for all loads under way, and cost a fifth of a dropped packet. In one
- * word, as several cores write it, and in a cache line of its own.
+ * clock is read once a jiffy, as a reading waits for all loads under way. Both are in one word, as several cores write
+ * it, and the word has a cache line of its own. Jiffies come again after 2^CLOCK_BITS of them, 17 minutes at least: a
+ * word that was not written for just as long is taken for a new one, for one jiffy.
  */
 #define CLOCK_BITS 20
 #define CLOCK_MASK (((__u64) 1 << CLOCK_BITS) - 1)

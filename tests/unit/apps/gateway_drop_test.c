@@ -66,13 +66,19 @@ static void set_target(struct drop_target *target)
     assert_int_equal(inet_pton(AF_INET6, "fd77::1", target->listeners[V6].address6), 1);
 }
 
-/* No key is held. */
-static void begin(uint64_t *rng)
+/* Begins a test, or skips it: no key is held. Returns the seed. */
+static uint64_t begin(void)
 {
+    if (d.program == NULL) {
+        print_message("# the kernel loads no program for this user\n");
+        skip();
+    }
+    uint64_t rng = test_seed();
     memset(d.lines.at, 0, LINES);
-    d.lines.secret[0] = random_next(rng);
-    d.lines.secret[1] = random_next(rng);
+    d.lines.secret[0] = random_next(&rng);
+    d.lines.secret[1] = random_next(&rng);
     set_target(&d.program->bss->target);
+    return rng;
 }
 
 static int open_program(void **state)
@@ -123,14 +129,20 @@ static uint64_t boot_ns(void)
     return (uint64_t) now.tv_sec * SECOND + (uint64_t) now.tv_nsec;
 }
 
-static void hold(int family, uint32_t number, bool is_network, uint64_t *rng)
+/* Gives a source or a network a line. */
+static uint32_t place(int family, uint32_t number, bool is_network)
 {
-    struct plain *plain = is_network ? &d.networks[family][number] : &d.sources[family][number];
     struct drop_key key = {.family = family == V4 ? 4 : 6};
     key.prefix = (uint8_t) ((family == V4 ? 32 : 64) - (is_network ? 8 : 0));
     put_address(family, is_network ? number << 8 : number, key.address);
     memset(key.address + key.prefix / 8, 0, sizeof(key.address) - key.prefix / 8);
-    *plain = (struct plain){.line = lines_place(&d.lines, &key, number)};
+    return lines_place(&d.lines, &key, number);
+}
+
+static void hold(int family, uint32_t number, bool is_network, uint64_t *rng)
+{
+    struct plain *plain = is_network ? &d.networks[family][number] : &d.sources[family][number];
+    *plain = (struct plain){.line = place(family, number, is_network)};
     if (plain->line == LINES_NONE) {
         return;
     }
@@ -189,12 +201,7 @@ static void expect_counts(const struct plain *plain)
 static void test_drawn_packets_are_dropped_where_their_source_or_network_is_denied(void **state)
 {
     (void) state;
-    if (d.program == NULL) {
-        print_message("# the kernel loads no program for this user\n");
-        skip();
-    }
-    uint64_t rng = test_seed();
-    begin(&rng);
+    uint64_t rng = begin();
     for (int family = V4; family < FAMILIES; family++) {
         for (uint32_t i = 0; i < NETWORKS; i++) {
             hold(family, i, true, &rng);
@@ -246,18 +253,10 @@ static void expect_until(int family, uint64_t until_ns, uint64_t *rng)
 static void test_a_denial_ends_at_its_time(void **state)
 {
     (void) state;
-    if (d.program == NULL) {
-        print_message("# the kernel loads no program for this user\n");
-        skip();
-    }
-    uint64_t rng = test_seed();
-    begin(&rng);
+    uint64_t rng = begin();
     for (int i = 0; i < 20; i++) {
         const int family = (int) random_below(&rng, FAMILIES);
-        struct drop_key key = {.family = family == V4 ? 4 : 6, .prefix = family == V4 ? 32 : 64};
-        put_address(family, 0, key.address);
-        memset(key.address + key.prefix / 8, 0, sizeof(key.address) - key.prefix / 8);
-        const uint32_t line = lines_place(&d.lines, &key, 0);
+        const uint32_t line = place(family, 0, false);
         assert_int_not_equal(line, LINES_NONE);
         /* Near times and far ones: the program reads the clock for the former. */
         const uint64_t until_ns = boot_ns() + random_below(&rng, 3 * DROP_SURE_NS);

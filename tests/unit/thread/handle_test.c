@@ -243,7 +243,7 @@ static void test_a_pool_of_handles_admits_the_limit(void **state)
         weir_detach(pool.handles[i]);
     }
     assert_int_equal(attached(&pool.place), 0);
-    /* A thread may be amid a check while the other one takes its grant back. That check's unit is counted as late. */
+    /* With each handle a check may be under way while its grant is taken back. That check's unit is counted as late. */
     weir_stats stats;
     weir_get_stats(pool.place.w, &stats);
     const uint64_t late = stats.late_units < 2 ? stats.late_units : 2;
