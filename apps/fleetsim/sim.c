@@ -571,11 +571,6 @@ void sim_close(struct sim *sim)
     free(sim);
 }
 
-struct loopback_fleet *sim_fleet(struct sim *sim)
-{
-    return sim->fleet;
-}
-
 uint64_t sim_now_ns(const struct sim *sim)
 {
     return sim->now_ns - sim->traffic_ns;

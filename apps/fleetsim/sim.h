@@ -155,8 +155,7 @@ struct sim_second sim_get_second(const struct sim *sim, size_t i);
 /* Ends the traffic and every fault, lets all nodes report what they have, and audits. */
 void sim_audit(struct sim *sim, struct sim_audit *audit);
 
-/* For tests that do more: the fleet, and time since the traffic began. */
-struct loopback_fleet *sim_fleet(struct sim *sim);
+/* The time since the traffic began, for tests. */
 uint64_t sim_now_ns(const struct sim *sim);
 
 /* entropy.c: getrandom gives numbers drawn from this seed from now on. */

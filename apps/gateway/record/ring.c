@@ -36,7 +36,7 @@ static struct ring_packet *slot_of(const struct ring *ring, uint64_t number)
 struct ring_packet *ring_next(struct ring *ring)
 {
     const uint64_t written = atomic_load_explicit(&ring->written, memory_order_relaxed); /* its one writer */
-    /* [R2] */
+    /* [G2] */
     const uint64_t read = atomic_load_explicit(&ring->read, memory_order_acquire);
     return written - read < ring->count ? slot_of(ring, written) : NULL;
 }
@@ -44,13 +44,13 @@ struct ring_packet *ring_next(struct ring *ring)
 void ring_push(struct ring *ring)
 {
     const uint64_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
-    atomic_store_explicit(&ring->written, written + 1, memory_order_release); /* [R1] */
+    atomic_store_explicit(&ring->written, written + 1, memory_order_release); /* [G1] */
 }
 
 const struct ring_packet *ring_first(struct ring *ring)
 {
     const uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed); /* its one writer */
-    /* [R1] */
+    /* [G1] */
     const uint64_t written = atomic_load_explicit(&ring->written, memory_order_acquire);
     return read != written ? slot_of(ring, read) : NULL;
 }
@@ -58,5 +58,5 @@ const struct ring_packet *ring_first(struct ring *ring)
 void ring_drop(struct ring *ring)
 {
     const uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);
-    atomic_store_explicit(&ring->read, read + 1, memory_order_release); /* [R2] */
+    atomic_store_explicit(&ring->read, read + 1, memory_order_release); /* [G2] */
 }

@@ -3,8 +3,8 @@
  * A bounded queue of denied packets, from one worker to the thread that writes them. A packet that has no room is lost.
  *
  * Ordering:
- *   [R1] release of `written` in ring_push: pairs with the acquire in ring_first: a packet is whole before it is seen
- *   [R2] release of `read` in ring_drop: pairs with the acquire in ring_next: a packet was read before it is
+ *   [G1] release of `written` in ring_push: pairs with the acquire in ring_first: a packet is whole before it is seen
+ *   [G2] release of `read` in ring_drop: pairs with the acquire in ring_next: a packet was read before it is
  *        overwritten
  * Progress: wait-free, both sides. Threads: one that pushes, one that reads.
  */
