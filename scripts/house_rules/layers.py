@@ -15,9 +15,9 @@ def floor_of(path, floors):
 
 
 def allowed(target, entries, floors):
-    """Whether a file of the library is covered by the entries of a row, which are folders and files of src."""
+    """Whether a file is public, or covered by the entries of a row, which are folders and files of src."""
     inside = target.removeprefix("src/")
-    return inside == target or inside in entries or floor_of(target, floors) in entries
+    return target.startswith("include/") or inside in entries or floor_of(target, floors) in entries
 
 
 @rule("includes", "a folder of src includes what its row in [floors] names, apps and bench what [outside] allows")
@@ -35,7 +35,7 @@ def includes(tree, table):
             for entry in value.split()]
         for line, name, _ in source.includes:
             target = tree.resolve(source.path, name)
-            if target and not allowed(target, entries, floors):
+            if target and (inside or target.startswith("src/")) and not allowed(target, entries, floors):
                 found.append(Finding(source.path, line, f"{row} may not include {name}: move what both need to a lower "
                                      "floor, or pass it in" if inside else
                                      f"{name} is private to the library: use weir/weir.h, or allow it in [outside]"))

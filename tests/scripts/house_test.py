@@ -67,9 +67,11 @@ void x_get(void)
 CASES = {
     "includes": Case(
         {"src/fleet/x.c": '#include "base/b.h"\n#include "check/a.h"\n#include "check/b.h"\n',
+         "src/fleet/y.c": '#include "support.h"\n', "tests/support.h": "",
          "src/check/a.h": "", "src/check/b.h": "", "src/base/b.h": "", "src/other/o.c": "",
          "apps/tool/main.c": '#include "base/b.h"\n#include "check/a.h"\n'},
         ["apps/tool/main.c:2: check/a.h is private to the library", "src/fleet/x.c:3: fleet may not include check/b.h",
+         "src/fleet/y.c:1: fleet may not include support.h",
          "src/other/o.c:1: its folder has no row"],
         {"src/fleet/x.c": '#include "check/a.h"\n#include <stdio.h>\n#include "weir/weir.h"\n',
          "src/fleet/y.c": '/*\n#include "check/b.h"\n*/\n',
