@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+The kinds of mutants, and the drawing of them.
+
+Code is read by regular expressions, as scripts/house_rules/tree.py reads it: clang-format has laid it out, and
+comments, strings and preprocessor lines are blank.
+"""
+import collections
+import os
+import random
+import re
+
+from house_rules.tree import Tree
+
+# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind.
+BETWEEN = r"(?<=[\w)\]'\"] )(?:%s)(?=\s)"
+SIMPLE = (
+    ("comparison turned", BETWEEN % "[<>]=?|[!=]=",
+     {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}),
+    ("bound off by one", BETWEEN % "[<>]=?", {"<": "<=", ">": ">=", "<=": "<", ">=": ">"}),
+    ("plus and minus", BETWEEN % "[-+]", {"+": "-", "-": "+"}),
+    ("times and over", BETWEEN % "[*/]", {"*": "/", "/": "*"}),
+    ("and and or", BETWEEN % r"&&|\|\|", {"&&": "||", "||": "&&"}),
+    ("bits and and or", BETWEEN % "[&|]", {"&": "|", "|": "&"}),
+    ("shift turned", BETWEEN % "<<|>>", {"<<": ">>", ">>": "<<"}),
+    ("added or taken", BETWEEN % "[-+]=", {"+=": "-=", "-=": "+="}),
+    ("step turned", r"\+\+|--", {"++": "--", "--": "++"}),
+    ("return changed", r"(?<=\breturn )(?:true|false|0|-?1)(?=;)",
+     {"true": "false", "false": "true", "0": "1", "1": "0", "-1": "0"}),
+    ("jump dropped", r"\b(?:break|continue);", {"break;": ";", "continue;": ";"}),
+    ("constant doubled", r"(?<![\w.])(?:0x[\da-fA-F]+|\d+)(?=[uUlL]*(?![\w.]))", None))
+STATEMENT = r"(?:[;{}]|:[ ]*\n)\s*"
+CALL = re.compile(STATEMENT + r"((?:\(void\) )?(?!free\()[A-Za-z_]\w*\()")
+ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\])* = )")
+# What is there for whoever debugs or traces.
+SPARED = re.compile(r"\b(?:_Static_assert|static_assert|assert|PROBE\d|probe_(?:is_traced|deny|grant|report|round|"
+                    r"outage|connection|evict|policies|leader))\(")
+STRONG = re.compile(r"\b(?:(load|store|add|or|and|exchange|cas)_(?:acquire|release|seq_cst)|fence_seq_cst|"
+                    r"fence_compiler|barrier_all_threads)\(")
+
+
+def closing(code, at, until=None):
+    """Where the bracket that opens at a place is closed; or where a character comes that is in no bracket."""
+    depth = 0
+    for place in range(at, len(code)):
+        depth += (code[place] in "([{") - (code[place] in ")]}")
+        if (until and depth == 0 and code[place] == until) or (not until and depth == 0):
+            return place
+        if depth < 0:
+            break
+    return None
+
+
+def changeable(source):
+    """A file's code, at its offsets, as far as it may be changed: bodies of functions. All else is blank."""
+    lines = source.plain.split("\n")
+    bodies = {number for f in source.functions for number in range(f.end - f.length, f.end)}
+    code = "\n".join(line if number in bodies else " " * len(line) for number, line in enumerate(lines))
+    for match in SPARED.finditer(code):
+        end = closing(code, match.end() - 1) or match.end()
+        code = code[:match.start()] + re.sub(r"[^\n]", " ", code[match.start():end + 1]) + code[end + 1:]
+    return code
+
+
+def orderings(code):
+    """(kind, start, end, text) of each ordering that may be weakened."""
+    for match in STRONG.finditer(code):
+        end = closing(code, match.end() - 1)
+        if match[1] in ("or", "and"):  # atomics.h has no relaxed names for these
+            text = f"atomic_fetch_{match[1]}_explicit({code[match.end():end]}, memory_order_relaxed)"
+            yield "ordering weakened", match.start(), end + 1, text
+        elif match[1]:
+            yield "ordering weakened", match.start(), match.end() - 1, f"{match[1]}_relaxed"
+        else:
+            yield "fence dropped", match.start(), end + 1, "(void) 0"
+
+
+def doubled(word):
+    if word.startswith("0x"):
+        return hex(2 * int(word, 16) or 1)
+    if word.startswith("0") and word != "0":
+        return f"0{2 * int(word, 8) or 1:o}"
+    return str(2 * int(word) or 1)
+
+
+def mutants(code, text):
+    """(kind, start, end, text) of each mutant of a file."""
+    for kind, pattern, turned in SIMPLE:
+        for match in re.finditer(pattern, code):
+            word = match[0]
+            yield kind, match.start(), match.end(), turned[word] if turned else doubled(word)
+    for match in re.finditer(r"\bif \(", code):
+        end = closing(code, match.end() - 1)
+        if end and code[match.end():end].strip():
+            yield "condition negated", match.end() - 1, end + 1, f"(!{text[match.end() - 1:end + 1]})"
+    for kind, pattern in (("call dropped", CALL), ("assignment dropped", ASSIGNMENT)):
+        for match in pattern.finditer(code):
+            end = closing(code, match.end() - 1) if kind == "call dropped" else closing(code, match.end(), ";")
+            semicolon = end + (kind == "call dropped") if end else -1
+            if code[semicolon:semicolon + 1] == ";":
+                yield kind, match.start(1), semicolon + 1, ";"
+    for match in re.finditer(r"\b[A-Za-z_]\w*\(", code):
+        start, end, spans = match.end(), closing(code, match.end() - 1), []
+        while end and start < end:
+            comma = closing(code[:end] + ",", start, ",")
+            word = code[start:comma]
+            spans.append((comma - len(word.lstrip()), start + len(word.rstrip())))
+            start = comma + 1
+        for (a, b), (c, d) in zip(spans, spans[1:]):
+            if text[a:b] != text[c:d] and (text[a] == "&") == (text[c] == "&"):
+                yield "arguments swapped", a, d, text[c:d] + text[b:c] + text[a:b]
+
+
+def draw(root, seed, count, part="src"):
+    """Rows: the module by its lines of code, then a kind, then a place of it."""
+    chance, tree = random.Random(int(seed)), Tree(root)
+    weights, found = collections.Counter(), {}  # found: module -> kind -> rows
+    for source in tree.sources("apps" if part == "apps" else "src"):
+        if not source.path.endswith((".c", ".h")) or source.path.endswith(".bpf.c"):
+            continue
+        module, code = os.path.dirname(source.path), changeable(source)
+        weights[module] += sum(1 for line in code.split("\n") if line.strip())
+        for kind, start, end, after in orderings(code) if part == "orderings" else mutants(code, source.text):
+            before, line = source.text[start:end], source.text.count("\n", 0, start) + 1
+            after += "\n" * (before.count("\n") - after.count("\n"))  # lines stay where they are
+            row = {"file": source.path, "line": line, "column": start - source.text.rfind("\n", 0, start),
+                   "kind": kind, "before": before, "after": after}
+            found.setdefault(module, {}).setdefault(kind, []).append(row)
+    rows = []
+    while found and len(rows) < int(count) + -(-int(count) // 3):
+        module = chance.choices(sorted(found), [weights[name] for name in sorted(found)])[0]
+        kind = chance.choice(sorted(found[module]))
+        places = found[module][kind]
+        rows.append({"number": len(rows) + 1, **places.pop(chance.randrange(len(places)))})
+        for folder, key in ((found[module], kind), (found, module)):
+            if not folder[key]:
+                del folder[key]
+    return rows
