@@ -140,7 +140,7 @@ class Nginx:
         except OSError:
             return False
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=60):
         end = time.monotonic() + seconds
         while not (result := condition()):
             assert time.monotonic() < end, "waited in vain; nginx said: " + self.log()[-5000:]

@@ -17,6 +17,11 @@
  *        background thread (report.c) reads `refunds` with acquire, then the state. It may read units as admitted
  *        whose refund it does not know yet, but never a state that is higher than the real one. So it never reports
  *        units that did not pass.
+ *   [A2] merged units of a window: the background thread (merge.c) writes what lowers them (remote_refunds, restored),
+ *        then the state (dwcas_swap, a full barrier), then what raises them (remote) with release. When the state has
+ *        moved to the next window, account.c writes the counts of that window, then its number with release. A refund
+ *        reads the state, then number and counts with acquire, and confirms the state (dwcas_swap). Amid a merge it
+ *        may take units of other nodes for local ones, but never local ones for theirs. So every unit comes back.
  *
  * Also [S5] of settle.c. Progress: lock-free, but for logs and settle_key.
  */
@@ -47,7 +52,7 @@ static void local_counts(const struct process *process, uint32_t at, bool shared
     if (!shared) {
         return;
     }
-    /* A guess: it decides between two windows to refund to, and no more. */
+    /* Too few in the middle of a merge; never too many, if the state has not changed since it was read [A2]. */
     const struct merged_counts merged = sync_state_merged(process, at);
     const uint32_t behind = (window_seq(state) - merged.seq) & WINDOW_SEQ_MASK;
     if (behind == 0) {
@@ -129,7 +134,9 @@ static uint64_t refund_window(struct process *process, uint32_t at, const struct
             refund.units = min_u64(units, min_u64(refund.current_max, window_count(state)));
         }
         next = rule_refund(rule, state, now_ns, &refund);
-    } while (refund.refunded != 0 && !dwcas_swap(&cell->state, &value, cell_value(next, value)));
+        /* [A2] The state is confirmed even where it gives back nothing. After REFUND_NOW the rest is tried again. */
+    } while ((refund.refunded != 0 || scope == REFUND_LOCAL) &&
+             !dwcas_swap(&cell->state, &value, cell_value(next, value)));
     if (ledger != NULL && refund.refunded != refund.refunded_previous) {
         refund_ledger_add_window(ledger, window_seq(state), refund.refunded - refund.refunded_previous); /* [A1] */
     }

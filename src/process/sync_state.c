@@ -161,11 +161,14 @@ struct merged_counts sync_state_merged(const struct process *process, uint32_t c
     }
     const struct sync_counts *now = sync != NULL ? &sync->now : &room[0];
     const struct sync_counts *before = sync != NULL ? &sync->before : &room[1];
-    return (struct merged_counts){
-        .seq = sync != NULL ? load_relaxed(&sync->allowance.seq) : compact_seq(&process->syncs.compacts[cell]),
-        .now = saturating_sub(counts_merged(now), load_relaxed(&now->remote_refunds)),
-        .before = saturating_sub(counts_merged(before), load_relaxed(&before->remote_refunds)),
-        .acked = sync == NULL ? now->acked : 0};
+    /* [A2] Before the counts. */
+    const uint32_t seq =
+        sync != NULL ? load_acquire(&sync->allowance.seq) : compact_seq(&process->syncs.compacts[cell]);
+    return (struct merged_counts){.seq = seq,
+                                  .now = saturating_sub(counts_merged(now), load_relaxed(&now->remote_refunds)),
+                                  .before =
+                                      saturating_sub(counts_merged(before), load_relaxed(&before->remote_refunds)),
+                                  .acked = sync == NULL ? now->acked : 0};
 }
 
 uint64_t sync_state_bucket_units(const struct process *process, uint32_t cell, struct state state)

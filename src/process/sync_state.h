@@ -102,8 +102,8 @@ _Static_assert(sizeof(struct sync_counts) == 0 SYNC_COUNTS_PLAIN(SYNC_COUNTS_SIZ
 /* The remote units that are merged into the state. */
 static inline uint64_t counts_merged(const struct sync_counts *counts)
 {
-    /* Relaxed: written by the background thread; other readers want an estimate. */
-    return max_u64(load_relaxed(&counts->remote), load_relaxed(&counts->restored));
+    /* Acquire: for refunds [A2]; other readers want an estimate. */
+    return max_u64(load_acquire(&counts->remote), load_relaxed(&counts->restored));
 }
 
 /* The demand statistics of a key, from which its allowance is computed. The background thread's own. */

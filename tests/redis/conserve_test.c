@@ -24,6 +24,9 @@
 #define POLICIES 4
 #define KEYS     50
 
+#define TIMEOUT_MS 1000  /* of a round; a busy machine is slower now and then, and the round is repeated */
+#define SYNC_MS    60000 /* until one has succeeded */
+
 /* Long windows, so that nothing expires; one policy that is far over its limit. */
 static const weir_limit limits[POLICIES] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000000, .period_ns = 24 * HOUR},
@@ -74,7 +77,7 @@ static weir *node_open(const char *url)
     weir_options options = WEIR_OPTIONS_INIT;
     options.redis_url = url;
     options.sync_interval_ms = 50;
-    options.redis_timeout_ms = 300;
+    options.redis_timeout_ms = TIMEOUT_MS;
     weir *w = NULL;
     weir_error error;
     weir_policy policies[POLICIES];
@@ -108,7 +111,7 @@ static void node_main(const char *url, int from, int to, uint64_t seed)
             (void) pthread_join(threads[0], NULL);
             (void) pthread_join(threads[1], NULL);
         } else {
-            answer[POLICIES] = (uint64_t) -weir_sync(w, 15000);
+            answer[POLICIES] = (uint64_t) -weir_sync(w, SYNC_MS);
         }
         for (size_t i = 0; i < POLICIES; i++) {
             answer[i] = workers[0].admitted[i] + workers[1].admitted[i];
@@ -210,7 +213,7 @@ static void hung_and_back(struct server *server)
 {
     nap_ms(60);
     server_pause(server);
-    nap_ms(1200);
+    nap_ms(2 * TIMEOUT_MS + 200); /* rounds fail */
     server_resume(server);
 }
 

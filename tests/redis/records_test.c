@@ -23,7 +23,10 @@
 #define KINDS       5
 #define LOG         2
 #define INTERVAL_MS 50
-#define WAIT_NS     (20 * SECOND)
+#define TIMEOUT_MS  20000 /* a round that takes long on a busy machine is not what is tried here */
+#define GRACE_MS    60000 /* and is no outage */
+#define WAIT_NS     (60 * SECOND)
+#define CLOCKS_MS   500 /* the nodes' clocks agree to within a round trip, which is long on a busy machine */
 #define LONG_NS     (366 * 24 * HOUR)
 
 /* So long that nothing refills, and no unit leaves its window, while a test lasts. */
@@ -49,7 +52,7 @@ static weir *connect_weir(const struct server *server, const weir_policy *polici
     weir_options options = WEIR_OPTIONS_INIT;
     options.redis_url = url;
     options.sync_interval_ms = interval_ms;
-    options.redis_timeout_ms = 2000;
+    options.redis_timeout_ms = TIMEOUT_MS;
     weir *w = open_or_fail(&options);
     weir_error error;
     if (weir_set_policies(w, policies, count, &error) != 0) {
@@ -66,7 +69,7 @@ static void site_open_with(struct site *site, const weir_policy *policies, size_
         site->t[i] = weir_attach(site->w[i]);
     }
     for (int i = 0; i < WEIRS; i++) {
-        assert_int_equal(weir_sync(site->w[i], 10000), 0);
+        assert_int_equal(weir_sync(site->w[i], 60000), 0);
     }
 }
 
@@ -74,8 +77,11 @@ static void site_open(struct site *site)
 {
     weir_policy policies[KINDS];
     for (size_t k = 0; k < KINDS; k++) {
-        policies[k] =
-            (weir_policy){.name = names[k], .limits = &limits[k], .limit_count = 1, .on_outage = WEIR_OUTAGE_LOCAL};
+        policies[k] = (weir_policy){.name = names[k],
+                                    .limits = &limits[k],
+                                    .limit_count = 1,
+                                    .on_outage = WEIR_OUTAGE_LOCAL,
+                                    .outage_grace_ms = GRACE_MS};
     }
     site_open_with(site, policies, KINDS, INTERVAL_MS);
 }
@@ -92,7 +98,7 @@ static void site_close(struct site *site)
 static void quiet(struct site *site)
 {
     for (int i = 0; i < 2 * WEIRS; i++) {
-        assert_int_equal(weir_sync(site->w[i % WEIRS], 10000), 0);
+        assert_int_equal(weir_sync(site->w[i % WEIRS], 60000), 0);
     }
 }
 
@@ -124,7 +130,7 @@ static void test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget(void
     const uint64_t limit = 1000000000000;
     for (size_t a = 0; a < 2; a++) {
         const weir_limit of = {.algorithm = kinds[a], .limit = limit, .period_ns = LONG_NS};
-        const weir_policy policy = {.name = "bytes", .limits = &of, .limit_count = 1};
+        const weir_policy policy = {.name = "bytes", .limits = &of, .limit_count = 1, .outage_grace_ms = GRACE_MS};
         struct site site;
         site_open_with(&site, &policy, 1, INTERVAL_MS);
         const weir_key used = key_of(site.w[0], "bytes", "key");
@@ -144,17 +150,22 @@ static void test_what_is_denied_a_thousand_times_over_gives_no_fresh_budget(void
         weir *joins = connect_weir(&site.server, &policy, 1, INTERVAL_MS);
         weir_thread *t = weir_attach(joins);
         const weir_key key = key_of(joins, "bytes", "key");
-        assert_int_equal(weir_sync(joins, 10000), 0);
+        assert_int_equal(weir_sync(joins, 60000), 0);
         /* From its first check on it wants to know. */
-        const uint64_t until_ns = real_ns() + 10 * SECOND;
-        while (weir_check(t, &key, 1, NULL) && real_ns() < until_ns) {
+        const uint64_t until_ns = real_ns() + WAIT_NS;
+        while (weir_check(t, &key, 1, NULL)) {
+            if (real_ns() > until_ns) {
+                fail_msg("%s: a node that joins has a fresh budget", a == 0 ? "window" : "bucket");
+            }
             nap_ms(10);
         }
         uint64_t taken = 0;
         for (int i = 0; i < 1000; i++) {
             taken += weir_check(t, &key, limit / 1000, NULL) ? limit / 1000 : 0;
         }
-        assert_int_equal(taken, 0);
+        if (taken != 0) {
+            fail_msg("%s: %" PRIu64 " units passed that were used up", a == 0 ? "window" : "bucket", taken);
+        }
         for (int i = 0; i < WEIRS; i++) {
             weir_stats stats;
             weir_get_stats(site.w[i], &stats);
@@ -368,7 +379,8 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
     const uint64_t begun_ns = real_ns();
     for (int i = 0; i < WEIRS; i++) {
         const weir_key key = key_of(site.w[i], "p", "key");
-        assert_int_equal(take_all(site.t[i], &key), 500);
+        const uint64_t taken = take_all(site.t[i], &key);
+        assert_true(taken == 500 || (taken > 500 && real_ns() - begun_ns > limit.period_ns));
     }
     server_resume(&site.server);
     quiet(&site);
@@ -377,7 +389,7 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
         assert_int_equal(server_number(&site.server, "ZCARD %s", name), 500);
         assert_in_range(server_number(&site.server, "PTTL %s", name), 1, 3000);
     }
-    nap_ms(2100);
+    nap_ms((long) (limit.period_ns / MILLISECOND) + CLOCKS_MS);
     const weir_key key = key_of(site.w[0], "p", "key");
     assert_true(weir_check(site.t[0], &key, 7, NULL));
     quiet(&site);
@@ -394,11 +406,27 @@ static void expect_kind(const struct site *site, size_t kind, uint64_t units)
     }
 }
 
+/* A request that passes. */
+static void take(const struct site *site, int i, size_t kind, const weir_key *key, uint64_t cost)
+{
+    if (!weir_check(site->t[i], key, cost, NULL)) {
+        fail_msg("%s: weir %d denies %" PRIu64 " units", names[kind], i, cost);
+    }
+}
+
+static void reset(const struct site *site, int i, size_t kind, const weir_key *key)
+{
+    const int result = weir_reset(site->w[i], key);
+    if (result != 0) {
+        fail_msg("%s: the reset says %d", names[kind], result);
+    }
+}
+
 static void take_everywhere(struct site *site, size_t kind, const char *text, uint64_t cost)
 {
     for (int i = 0; i < WEIRS; i++) {
         const weir_key key = key_of(site->w[i], names[kind], text);
-        assert_true(weir_check(site->t[i], &key, cost, NULL));
+        take(site, i, kind, &key, cost);
     }
 }
 
@@ -418,9 +446,9 @@ static void test_a_reset_clears_the_records_of_a_key_and_of_no_other(void **stat
     for (size_t k = 0; k < KINDS; k++) {
         const weir_key key = key_of(site.w[1], names[k], "key");
         expect_kind(&site, k, 132);
-        assert_int_equal(weir_reset(site.w[1], &key), 0);
+        reset(&site, 1, k, &key);
         expect_kind(&site, k, 12);
-        nap_ms(50); /* the nodes' clocks agree to some milliseconds */
+        nap_ms(CLOCKS_MS);
         take_everywhere(&site, k, "key", 1);
         quiet(&site);
         expect_kind(&site, k, 15);
@@ -428,7 +456,9 @@ static void test_a_reset_clears_the_records_of_a_key_and_of_no_other(void **stat
         weir_verdict v;
         (void) weir_peek(site.t[2], &there, 1, &v);
         /* Three units were used; of the rest some are left to the other nodes, which ask as well. */
-        assert_in_range(v.remaining, limits[k].limit / WEIRS / 2, limits[k].limit - 1);
+        if (v.remaining < limits[k].limit / WEIRS / 2 || v.remaining >= limits[k].limit) {
+            fail_msg("%s: %" PRIu64 " are left of %" PRIu64, names[k], v.remaining, limits[k].limit);
+        }
     }
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "FLUSHALL"));
@@ -450,10 +480,10 @@ static void test_units_a_node_uses_right_after_its_reset_stay(void **state)
     for (size_t k = 0; k < KINDS; k++) {
         const weir_key key = key_of(site.w[0], names[k], "key");
         for (int times = 0; times < 50; times++) {
-            assert_true(weir_check(site.t[0], &key, 2, NULL));
-            assert_int_equal(weir_reset(site.w[0], &key), 0);
-            assert_true(weir_check(site.t[0], &key, 1, NULL));
-            assert_int_equal(weir_sync(site.w[0], 10000), 0);
+            take(&site, 0, k, &key, 2);
+            reset(&site, 0, k, &key);
+            take(&site, 0, k, &key, 1);
+            assert_int_equal(weir_sync(site.w[0], 60000), 0);
             expect_kind(&site, k, 1);
         }
     }
@@ -471,7 +501,7 @@ static void test_a_record_of_a_wrong_type_is_refused_alone(void **state)
     site_open(&site);
     for (size_t k = 0; k < KINDS; k++) {
         const weir_key key = key_of(site.w[0], names[k], "key");
-        assert_true(weir_check(site.t[0], &key, 5, NULL));
+        take(&site, 0, k, &key, 5);
     }
     quiet(&site);
     record_name(&site.server, "weir:*:log:key", name);
@@ -482,8 +512,8 @@ static void test_a_record_of_a_wrong_type_is_refused_alone(void **state)
     for (size_t k = 0; k < KINDS; k++) {
         const weir_key key = key_of(site.w[0], names[k], "key");
         const weir_key other = key_of(site.w[0], names[k], "other");
-        assert_true(weir_check(site.t[0], &key, 5, NULL));
-        assert_true(weir_check(site.t[0], &other, 3, NULL));
+        take(&site, 0, k, &key, 5);
+        take(&site, 0, k, &other, 3);
     }
     quiet(&site);
     weir_stats after;
@@ -492,7 +522,7 @@ static void test_a_record_of_a_wrong_type_is_refused_alone(void **state)
     assert_int_equal(after.sync_error_count, before.sync_error_count);
     for (size_t k = 0; k < KINDS; k++) {
         if (k != LOG) {
-            assert_int_equal(units_of(&site.server, k), 13);
+            expect_kind(&site, k, 13);
         }
     }
     assert_int_equal(server_log_units(&site.server, "weir:*:log:other"), 3);
@@ -512,22 +542,43 @@ static uint64_t limit_seen(const struct site *site, int i)
     return v.limit;
 }
 
-/* Waits until the key has this limit on every weir; returns how long that took. */
-static uint64_t wait_for_limit(const struct site *site, uint64_t limit)
+static uint64_t rounds_of(const struct site *site, int i)
 {
-    const uint64_t begun_ns = real_ns();
-    for (int i = 0; i < WEIRS;) {
-        if (limit_seen(site, i) == limit) {
-            i++;
-        } else if (real_ns() - begun_ns > WAIT_NS) {
-            fail_msg("weir %d has %" PRIu64 " and not %" PRIu64, i, limit_seen(site, i), limit);
+    weir_stats stats;
+    weir_get_stats(site->w[i], &stats);
+    return stats.sync_count;
+}
+
+/*
+ * Waits until the key has this limit on every weir. A weir that does not have it after so many rounds more will not get
+ * it, however slow the machine is; `within` 0: however many rounds that takes.
+ */
+static void wait_for_limit(const struct site *site, uint64_t limit, uint64_t within)
+{
+    const uint64_t until_ns = real_ns() + WAIT_NS;
+    for (int i = 0; i < WEIRS; i++) {
+        const uint64_t first = rounds_of(site, i);
+        for (;;) {
+            const uint64_t rounds = rounds_of(site, i) - first;
+            const uint64_t seen = limit_seen(site, i);
+            if (seen == limit) {
+                break;
+            }
+            if ((within != 0 && rounds > within) || real_ns() > until_ns) {
+                fail_msg("weir %d has %" PRIu64 " and not %" PRIu64 " after %" PRIu64 " rounds", i, seen, limit,
+                         rounds);
+            }
+            nap_ms(1);
         }
     }
-    return real_ns() - begun_ns;
 }
 
 static const weir_limit limit_300 = {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = LONG_NS};
-static const weir_policy policy_300 = {.name = "p", .limits = &limit_300, .limit_count = 1};
+static const weir_policy policy_300 = {
+    .name = "p", .limits = &limit_300, .limit_count = 1, .outage_grace_ms = GRACE_MS};
+
+/* One round may be under way when an entry is written. The one after it reads the entry, and is due in an interval. */
+#define ROUNDS_MOST 2
 
 static void test_entries_written_by_hand_are_in_force_within_two_intervals(void **state)
 {
@@ -536,13 +587,10 @@ static void test_entries_written_by_hand_are_in_force_within_two_intervals(void 
         skip();
     }
     struct site site;
-    const uint32_t interval_ms = 500;
-    /* In whose time other processes of this machine may be first. */
-    const uint64_t within_ns = (2 * interval_ms + 1000) * MILLISECOND;
-    site_open_with(&site, &policy_300, 1, interval_ms);
+    site_open_with(&site, &policy_300, 1, INTERVAL_MS);
     assert_int_equal(limit_seen(&site, 0), 300);
     freeReplyObject(server_command(&site.server, "HSET weir:overrides p:key 200 p:other deny p:%s 1", "bad%"));
-    assert_in_range(wait_for_limit(&site, 200), 0, within_ns);
+    wait_for_limit(&site, 200, ROUNDS_MOST);
     for (int i = 0; i < WEIRS; i++) {
         const weir_key other = key_of(site.w[i], "p", "other");
         assert_false(weir_check(site.t[i], &other, 1, NULL));
@@ -551,11 +599,11 @@ static void test_entries_written_by_hand_are_in_force_within_two_intervals(void 
         assert_int_equal(stats.override_count, 2);
     }
     freeReplyObject(server_command(&site.server, "HSET weir:overrides p:key 250"));
-    assert_in_range(wait_for_limit(&site, 250), 0, within_ns);
+    wait_for_limit(&site, 250, ROUNDS_MOST);
     assert_int_equal(server_number(&site.server, "PTTL %s", "weir:overrides"), -1); /* the operator's, and stays */
     all_but_overrides_expire(&site.server);
     freeReplyObject(server_command(&site.server, "DEL weir:overrides"));
-    assert_in_range(wait_for_limit(&site, 300), 0, within_ns);
+    wait_for_limit(&site, 300, ROUNDS_MOST);
     for (int i = 0; i < WEIRS; i++) {
         const weir_key other = key_of(site.w[i], "p", "other");
         assert_true(weir_check(site.t[i], &other, 1, NULL));
@@ -572,7 +620,7 @@ static void test_entries_with_a_version_are_read_when_that_changes(void **state)
     struct site site;
     site_open_with(&site, &policy_300, 1, INTERVAL_MS);
     freeReplyObject(server_command(&site.server, "HSET weir:overrides version 1 p:key 200"));
-    (void) wait_for_limit(&site, 200);
+    wait_for_limit(&site, 200, 0);
     weir_stats stats;
     weir_get_stats(site.w[0], &stats);
     assert_int_equal(stats.override_count, 1); /* the version is no entry */
@@ -584,12 +632,12 @@ static void test_entries_with_a_version_are_read_when_that_changes(void **state)
         assert_int_equal(limit_seen(&site, i), 200);
     }
     freeReplyObject(server_command(&site.server, "HSET weir:overrides version 2"));
-    (void) wait_for_limit(&site, 100);
+    wait_for_limit(&site, 100, 0);
     freeReplyObject(server_command(&site.server, "HDEL weir:overrides version"));
     freeReplyObject(server_command(&site.server, "HSET weir:overrides p:key 50"));
-    (void) wait_for_limit(&site, 50);
+    wait_for_limit(&site, 50, 0);
     freeReplyObject(server_command(&site.server, "SET weir:overrides nonsense")); /* none, then */
-    (void) wait_for_limit(&site, 300);
+    wait_for_limit(&site, 300, 0);
     site_close(&site);
 }
 

@@ -10,7 +10,17 @@
 
 #include "support/support.h"
 
-#define SLOTS 16384
+#define SLOTS   16384
+#define WAIT_NS (60 * SECOND) /* for a machine under load */
+
+/*
+ * After so many milliseconds without an answer a server is taken to be lost. Few while a Cluster comes together, which
+ * goes by a part of that time. Then so many that a server without a processor is not taken to be lost, and with
+ * replicas as few as a failover can wait for.
+ */
+#define TOGETHER_MS "800"
+#define ALONE_MS    60000
+#define REPLICAS_MS 5000
 
 /* Ports up to here leave one for the Cluster's own connections, 10000 above. */
 #define PORT_MOST 55000
@@ -18,7 +28,7 @@
 static const char *const arguments[] = {"--cluster-enabled",
                                         "yes",
                                         "--cluster-node-timeout",
-                                        "800",
+                                        TOGETHER_MS,
                                         "--cluster-replica-validity-factor",
                                         "0",
                                         "--repl-diskless-sync-delay",
@@ -90,7 +100,7 @@ static bool is_synced(const struct server *server)
 
 static void wait_whole(const struct cluster *cluster)
 {
-    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    const uint64_t until_ns = real_ns() + WAIT_NS;
     for (size_t i = 0; i < cluster->count;) {
         if (is_whole(&cluster->servers[i], cluster->count) &&
             (i < CLUSTER_PRIMARIES || is_synced(&cluster->servers[i]))) {
@@ -133,7 +143,7 @@ void cluster_start(struct cluster *cluster, size_t replicas)
     }
     for (size_t i = CLUSTER_PRIMARIES; i < cluster->count; i++) {
         const char *primary = cluster->ids[i - CLUSTER_PRIMARIES];
-        const uint64_t until_ns = real_ns() + 20 * SECOND;
+        const uint64_t until_ns = real_ns() + WAIT_NS;
         for (bool done = false; !done; nap_ms(5)) {
             redisReply *reply = server_command(&cluster->servers[i], "CLUSTER REPLICATE %s", primary);
             done = reply->type == REDIS_REPLY_STATUS; /* an error until it has met its primary */
@@ -142,6 +152,9 @@ void cluster_start(struct cluster *cluster, size_t replicas)
         }
     }
     wait_whole(cluster);
+    for (size_t i = 0; i < cluster->count; i++) {
+        server_must(&cluster->servers[i], "CONFIG SET cluster-node-timeout %d", replicas != 0 ? REPLICAS_MS : ALONE_MS);
+    }
 }
 
 void cluster_stop(struct cluster *cluster)

@@ -438,27 +438,31 @@ static inline void make_urgent(struct node *node)
     rcu_leave(node->t);
 }
 
+/* Marks the node's cell as changed, and a window as asked for: the next round reports the key. */
+static inline void mark_as_asked(struct node *node)
+{
+    rcu_enter(node->t);
+    const struct policy *policy;
+    const uint32_t at = cell_at(node, &policy);
+    if (at != TABLE_NONE) {
+        struct process *process = &node->w->limiter.process;
+        table_set_dirty(&process->table, at);
+        const struct rule *rule = &policy->limits[0].rule;
+        struct sync_full *sync = sync_at(process, at, rule, tick_now(node->t, policy));
+        store_relaxed(&sync->allowance.quota_unacked, !rule_is_bucket(rule) && !rule_has_history(rule));
+    }
+    rcu_leave(node->t);
+}
+
 /* Every node reports all units and gets the answers. No node uses a unit, and no time passes. */
 static inline void agree(struct nodes *n)
 {
     for (int i = 0; i < 2 * NODES; i++) {
         struct node *node = &n->node[i % NODES];
-        if (node->w == NULL) {
-            continue;
+        if (node->w != NULL) {
+            mark_as_asked(node);
+            assert_int_equal(weir_sync(node->w, 5000), 0);
         }
-        rcu_enter(node->t);
-        const struct policy *policy;
-        const uint32_t at = cell_at(node, &policy);
-        if (at != TABLE_NONE) {
-            /* Marks the cell as changed, and a window as asked for. */
-            struct table *table = &node->w->limiter.process.table;
-            table_set_dirty(table, at);
-            const struct rule *rule = &policy->limits[0].rule;
-            struct sync_full *sync = sync_at(&node->w->limiter.process, at, rule, tick_now(node->t, policy));
-            store_relaxed(&sync->allowance.quota_unacked, !rule_is_bucket(rule) && !rule_has_history(rule));
-        }
-        rcu_leave(node->t);
-        assert_int_equal(weir_sync(node->w, 5000), 0);
     }
 }
 

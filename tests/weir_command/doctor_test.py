@@ -17,7 +17,7 @@ import subprocess
 import time
 
 from command_support import file, PLAIN, run, weir, WEIR
-from node_support import Node
+from node_support import Node, SEEN_LIVE_MS
 from redis_support import Fake, Redis
 
 SOURCE = pathlib.Path(os.environ["SOURCE"])
@@ -50,7 +50,7 @@ def level(found, name):
 
 def test_a_fit_redis_has_nothing_bad_and_nothing_is_changed():
     path = file("policies.yaml", POLICIES)
-    with Redis() as redis, Node(redis, path) as node:
+    with Redis() as redis, Node(redis, path, SEEN_LIVE_MS) as node:
         node.charge("api", "x", 5)
         node.sync()
         found = findings(redis.url, "--policies", path, code=0)
@@ -185,7 +185,7 @@ def keys_of(url, *words, code=0):
 
 def test_keys_at_their_limit_are_named_with_the_command_that_says_why():
     path = file("keys.yaml", KEYS)
-    with Redis() as redis, Node(redis, path) as node:
+    with Redis() as redis, Node(redis, path, SEEN_LIVE_MS) as node:
         found = keys_of(redis.url, "--policies", path)
         assert [(one["level"], one["words"]) for one in found.values()] == [("ok", "none is at its limit now")], found
         node.charge("api", "quiet", 60)
@@ -222,7 +222,7 @@ def test_keys_at_their_limit_are_named_with_the_command_that_says_why():
 
 def test_what_a_window_was_asked_for_and_overrides_count():
     path = file("keys.yaml", KEYS)
-    with Redis() as redis, Node(redis, path) as node:
+    with Redis() as redis, Node(redis, path, SEEN_LIVE_MS) as node:
         for _ in range(140):
             node.check("hour", "x")
         node.charge("hour", "y", 40)
@@ -237,7 +237,7 @@ def test_what_a_window_was_asked_for_and_overrides_count():
 
 def test_a_large_database_is_read_in_part_and_it_says_so():
     path = file("keys.yaml", KEYS)
-    with Redis() as redis, Node(redis, path) as node:
+    with Redis() as redis, Node(redis, path, SEEN_LIVE_MS) as node:
         for number in range(2600):
             node.charge("tried", f"k{number}", 10 + number % 7)
         node.sync()

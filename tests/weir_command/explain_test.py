@@ -18,7 +18,7 @@ import threading
 import time
 
 from command_support import data, file, PLACE, PLAIN, run, weir, WEIR
-from node_support import Node
+from node_support import Node, SEEN_LIVE_MS
 from redis_support import Fake, Redis
 
 POLICIES = """policies:
@@ -124,22 +124,34 @@ def test_a_lone_node_and_the_explanation_agree_whatever_was_done():
 def test_a_bucket_refills_at_the_rate_of_the_tier_that_was_checked_last():
     """In a node and in Redis. A peek changes nothing; a denial does, and is all that the fleet hears of."""
     with Redis() as redis, Node(redis, policies()) as node:
+
+        def reading(key):
+            """The units that are used, as of a time between two others."""
+            since = time.monotonic()
+            return since, told(redis, "token", key)["limits"][0]["count"], time.monotonic()
+
         for checked, rate in (("token", 100), ("token/pro", 350)):
-            node.charge("token", checked, 800)
-            node.sync()
-            begun = time.monotonic()
-            assert not node.check(checked, checked, 1000 if rate == 100 else 3000).allowed
-            for _ in range(2):
-                time.sleep(0.6)  # 12 intervals: the denial is reported in time without a call for it
-                refilled = 800 - told(redis, "token", checked)["limits"][0]["count"]
-                lasted = time.monotonic() - begun
-                assert 0.6 * rate - 60 <= refilled <= lasted * rate + 1, (checked, refilled, lasted)
+            end = time.monotonic() + 60
+            enough = False
+            while not enough:  # on a busy machine the denial may be reported too late to be seen at work
+                assert time.monotonic() < end, "the bucket does not refill at the rate of " + checked
+                node.charge("token", checked, 800)
+                node.sync()
+                assert not node.check(checked, checked, 1000 if rate == 100 else 3000).allowed
+                time.sleep(0.6)  # the denial is reported without a call for it
+                since, used, by = reading(checked)
+                agrees(redis, node, "token", checked, 1001)
+                agrees(redis, node, "token/pro", checked, 3001)
+                time.sleep(0.3)
+                since_then, left, until = reading(checked)
+                assert used - left <= (until - since) * rate + 1, (checked, used, left, until - since)
+                enough = used - left >= (since_then - by) * rate - 1 and left > 0
                 agrees(redis, node, "token", checked, 1001)
                 agrees(redis, node, "token/pro", checked, 3001)
 
 
 def test_the_counts_of_all_nodes_are_told():
-    with Redis() as redis, Node(redis, policies()) as one, Node(redis, policies()) as other:
+    with Redis() as redis, Node(redis, policies(), SEEN_LIVE_MS) as one, Node(redis, policies(), SEEN_LIVE_MS) as other:
         for policy in ("fixed", "log", "both"):
             one.charge(policy, "x", 120)
             other.charge(policy, "x", 30)
@@ -163,7 +175,7 @@ def test_the_counts_of_all_nodes_are_told():
         assert f"    node {one.id} admitted 120 (80%) of 120 (80%) asked for\n" in out, out
         assert f"    node {other.id} admitted 30 (20%) of 30 (20%) asked for, and gave back 10\n" in out, out
         assert re.search(rf"^  node {one.id}: live, has reported up to (.*seconds?|no time) ago$", out, re.M), out
-        assert "a sync interval is 50 milliseconds" in out
+        assert "a sync interval is 2 seconds" in out
 
 
 def test_a_denial_says_which_limit_and_until_when():
@@ -342,7 +354,7 @@ class Status(http.server.BaseHTTPRequestHandler):
 
 
 def test_the_status_of_nodes_is_told_beside():
-    with Redis() as redis, Node(redis, policies()) as node, http.server.HTTPServer(("127.0.0.1", 0), Status) as server:
+    with Redis() as redis, Node(redis, policies(), SEEN_LIVE_MS) as node, http.server.HTTPServer(("127.0.0.1", 0), Status) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"127.0.0.1:{server.server_port}"
         Status.text = node.metrics()

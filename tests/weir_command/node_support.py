@@ -10,6 +10,11 @@ from command_support import PLAIN, WRAPPER
 Verdict = collections.namedtuple("Verdict", "allowed remaining retry_ns reset_ns")
 
 
+# A node of this interval is live for as long as a test lasts, although a busy machine gives it no processor for seconds. It
+# hears and tells of units when the test asks it to sync.
+SEEN_LIVE_MS = 2000
+
+
 class Node:
     """A node. Units that it has charged are in Redis after sync()."""
 

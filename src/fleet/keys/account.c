@@ -61,7 +61,7 @@ static void follow(struct sync_full *sync, const struct rule *rule, uint32_t seq
     counts_clear(&sync->now);
     sync->demand.own = sync->demand.local_seen = 0;
     store_relaxed(&sync->allowance.seen, 0);
-    store_relaxed(&sync->allowance.seq, seq);
+    store_release(&sync->allowance.seq, seq); /* [A2] after the counts */
 }
 
 /* R1, R2: units that this node admitted in a window. */

@@ -43,14 +43,16 @@ static bool merge_window_report(const struct fleet *fleet, const struct merge_ta
     const uint64_t refunds = answer.remote_refunds - load_relaxed(&counts->remote_refunds);
     counts->acked = max_u64(counts->acked, report->count);
     counts->acked_refunds = max_u64(counts->acked_refunds, report->refunds);
-    store_relaxed(&counts->remote, answer.remote); /* R1 */
+    /* [A2] What lowers the merged units is written before the state; what raises them, after it. */
     store_relaxed(&counts->remote_refunds, answer.remote_refunds);
     if (report->reset_us != 0) {
         store_relaxed(&counts->restored, 0); /* the fleet has refunded all there was */
     }
-    const uint64_t more = saturating_sub(counts_merged(counts), had);
-    const uint64_t less = saturating_sub(had, counts_merged(counts));
+    const uint64_t merged_units = max_u64(answer.remote, load_relaxed(&counts->restored));
+    const uint64_t more = saturating_sub(merged_units, had);
+    const uint64_t less = saturating_sub(had, merged_units);
     if (more == 0 && less == 0 && refunds == 0 && answer.reset == 0) {
+        store_relaxed(&counts->remote, answer.remote); /* the state has these units: they were restored */
         return false;
     }
     const uint64_t off = refunds + answer.reset + less + counts->deficit;
@@ -62,7 +64,8 @@ static bool merge_window_report(const struct fleet *fleet, const struct merge_ta
         there = window_count_seq(merged, seq);
         merged = window_discharge_seq(merged, seq, off);
     } while (!dwcas_swap(&cell->state, &value, cell_value(merged, value)));
-    counts->deficit = saturating_sub(off, there); /* R1 */
+    store_release(&counts->remote, answer.remote); /* [A2], R1 */
+    counts->deficit = saturating_sub(off, there);  /* R1 */
     if (answer.reset != 0) {
         refund_ledger_add_window(refund_ledger_make(process, target->subject.cell), seq, answer.reset); /* [A1] */
     }

@@ -13,6 +13,7 @@
 
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/slot_word.h"
 
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
 #define POLICIES 6                               /* more than a thread caches the numbers of */
@@ -67,11 +68,36 @@ static void side_open(struct side *side, const weir_policy *policies)
     if (weir_set_policies(side->w, policies, POLICIES, &error) != 0) {
         fail_msg("%s", error.message);
     }
-    for (size_t p = 0; p < POLICIES; p++) {
-        for (size_t k = 0; k < KEYS; k++) {
-            side->keys[p][k] =
-                weir_make_key(side->w, weir_find_policy(side->w, names[p]), &numbers[k], sizeof(numbers[k]));
+}
+
+static weir_key number_key(const struct side *side, size_t policy, const uint64_t *number)
+{
+    return weir_make_key(side->w, weir_find_policy(side->w, names[policy]), number, sizeof(*number));
+}
+
+/* Whether no key of a side before this one belongs to the same set of slots. A set that is full has none to give. */
+static bool has_set_alone(const struct side *side, size_t count)
+{
+    const weir_key *keys = &side->keys[0][0];
+    for (size_t i = 0; i < count; i++) {
+        if (slot_set(side->t, keys[i].hash) == slot_set(side->t, keys[count].hash)) {
+            return false;
         }
+    }
+    return true;
+}
+
+/* Each weir hashes by a seed of its own. */
+static void choose_keys(void)
+{
+    size_t next = 0;
+    for (size_t i = 0; i < POLICIES * KEYS; i++) {
+        do {
+            assert_true(next < NUMBERS);
+            (&d.slots.keys[0][0])[i] = number_key(&d.slots, i / KEYS, &numbers[next]);
+            (&d.table.keys[0][0])[i] = number_key(&d.table, i / KEYS, &numbers[next]);
+            next++;
+        } while (!has_set_alone(&d.slots, i) || !has_set_alone(&d.table, i));
     }
 }
 
@@ -95,6 +121,7 @@ static void open_both(uint64_t *rng)
     fake_clock_init(&d.clock, START_NS);
     side_open(&d.slots, policies);
     side_open(&d.table, policies);
+    choose_keys();
 }
 
 static void renew_handle(struct side *side)
@@ -268,8 +295,8 @@ static void burst_all(uint64_t *rng, size_t width, size_t requests)
         keys[1][i] = d.table.keys[p][k];
         if (random_below(rng, 3) == 0) { /* one of many */
             const uint64_t *number = &numbers[random_below(rng, NUMBERS)];
-            keys[0][i] = weir_make_key(d.slots.w, weir_find_policy(d.slots.w, names[p]), number, sizeof(*number));
-            keys[1][i] = weir_make_key(d.table.w, weir_find_policy(d.table.w, names[p]), number, sizeof(*number));
+            keys[0][i] = number_key(&d.slots, p, number);
+            keys[1][i] = number_key(&d.table, p, number);
         }
     }
     memset(bits, 0xa5, sizeof(bits));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Refunds, charges and resets on several nodes of the in-memory fleet, while rounds fail and the fleet loses its data.
- * The fleet's sum is compared with what the nodes used.
+ * The fleet's sum is compared with what the nodes used. What happens between two steps of a refund, or of the merge of
+ * an answer, is made to happen there.
  *
  * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/keys/merge.c,
  * src/fleet/keys/merge_bucket.c, src/fleet/keys/merge_target.h, src/fleet/keys/report.c,
@@ -15,6 +16,45 @@
 #include "support/policies.h"
 
 #define LIMIT 300
+
+/* What happens at a place in the library's code, the next so many times that a thread comes there. */
+struct amid {
+    struct nodes *n;
+    void (*happens)(struct nodes *n);
+    int times;
+};
+
+static struct amid amid_refund, amid_merge;
+
+static void pass_by(struct amid *amid)
+{
+    if (amid->times > 0) {
+        const struct amid now = *amid;
+        amid->times = 0; /* what happens comes here as well */
+        now.happens(now.n);
+        amid->times = now.times - 1;
+    }
+}
+
+/* Names that the linker gives. */
+struct merged_counts __real_sync_state_merged(const struct process *process, uint32_t cell);
+struct merged_counts __wrap_sync_state_merged(const struct process *process, uint32_t cell);
+struct state __real_window_discharge_seq(struct state s, uint32_t seq, uint64_t units);
+struct state __wrap_window_discharge_seq(struct state s, uint32_t seq, uint64_t units);
+
+/* A refund has read the state, and is about to read how much of it is other nodes'. */
+struct merged_counts __wrap_sync_state_merged(const struct process *process, uint32_t cell)
+{
+    pass_by(&amid_refund);
+    return __real_sync_state_merged(process, cell);
+}
+
+/* A merge has computed the state, and is about to write it. */
+struct state __wrap_window_discharge_seq(struct state s, uint32_t seq, uint64_t units)
+{
+    pass_by(&amid_merge);
+    return __real_window_discharge_seq(s, seq, units);
+}
 
 /* In the order of `algorithms`; see limit_of. */
 static const weir_limit kinds[] = {
@@ -676,6 +716,83 @@ static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_agai
     nodes_stop(&n);
 }
 
+/* Node 0 has used a unit, which is in its state, and node 1 has used 50. All nodes know of both. */
+static void start_with_a_unit(struct nodes *n, const weir_policy *policy)
+{
+    nodes_start(n, policy, 1);
+    assert_int_equal(ask_freely(&n->node[0], 1), 1);
+    charge(&n->node[1], 50);
+    pass(n, TWO_INTERVALS);
+    expect_agreed(n, 51);
+}
+
+/* Node 1 uses more units, and node 0 hears of them. */
+static void use_and_tell(struct nodes *n)
+{
+    charge(&n->node[1], 50);
+    assert_int_equal(weir_sync(n->node[1].w, 1000), 0);
+    mark_as_asked(&n->node[0]);
+    assert_int_equal(weir_sync(n->node[0].w, 1000), 0);
+}
+
+static void give_one_back(struct nodes *n)
+{
+    give_back(&n->node[0], 1);
+}
+
+static void test_an_answer_that_is_merged_amid_a_refund_keeps_no_unit_back(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    start_with_a_unit(&n, &policy);
+    /* Twice: before the refund that leaves grants alone, and before the one that has settled them. */
+    amid_refund = (struct amid){.n = &n, .happens = use_and_tell, .times = 2};
+    give_back(&n.node[0], 1);
+    assert_int_equal(amid_refund.times + amid_merge.times, 0);
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_a_refund_amid_the_merge_of_an_answer_is_whole(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    start_with_a_unit(&n, &policy);
+    amid_merge = (struct amid){.n = &n, .happens = give_one_back, .times = 1};
+    use_and_tell(&n);
+    assert_int_equal(amid_merge.times, 0);
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static uint64_t told_of_others; /* units that a refund took for other nodes', amid a merge */
+
+static void look_at_others(struct nodes *n)
+{
+    told_of_others = __real_sync_state_merged(&n->node[0].w->limiter.process, cell_of(&n->node[0])).now;
+}
+
+/* No refund can come between the state of a merge and what is written next. So what is written before it tells. */
+static void test_what_other_nodes_have_given_back_is_known_before_the_state_is_lowered(void **state)
+{
+    const weir_limit *kind = *state;
+    struct nodes n;
+    const weir_policy policy = patient_policy_of(kind);
+    start_with_a_unit(&n, &policy);
+    give_back(&n.node[1], 20);
+    charge(&n.node[1], 7);
+    assert_int_equal(weir_sync(n.node[1].w, 1000), 0);
+    mark_as_asked(&n.node[0]);
+    amid_merge = (struct amid){.n = &n, .happens = look_at_others, .times = 1};
+    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_int_equal(amid_merge.times, 0);
+    assert_int_equal(told_of_others, 30); /* and not the 7 yet */
+    expect_agreed(&n, used_by_all(&n));
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +805,9 @@ int main(void)
         OVER_WINDOWS(test_units_of_the_window_before_are_given_back_there, kinds),
         OVER_WINDOWS(test_other_nodes_hear_what_was_given_back_of_the_window_before, kinds),
         OVER_WINDOWS(test_a_node_gives_back_only_what_it_took, kinds),
+        OVER_WINDOWS(test_an_answer_that_is_merged_amid_a_refund_keeps_no_unit_back, kinds),
+        OVER_WINDOWS(test_a_refund_amid_the_merge_of_an_answer_is_whole, kinds),
+        OVER_WINDOWS(test_what_other_nodes_have_given_back_is_known_before_the_state_is_lowered, kinds),
         OVER_ALL(test_what_is_said_again_because_answers_are_lost_counts_once, kinds),
         OVER_ALL(test_what_a_forgetful_fleet_is_told_again_counts_once, kinds),
         OVER_ALL(test_what_all_nodes_know_no_forgetful_fleet_gives_back, kinds),
