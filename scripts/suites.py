@@ -24,6 +24,10 @@ def refuse(message):
     sys.exit(2)
 
 
+# Clones share what ccache keeps: what is compiled is the same wherever it lies, but for the folder in its debugging information.
+os.environ.setdefault("CCACHE_NOHASHDIR", "1")
+
+
 def configure(build, *words):
     if not (build / "build.ninja").exists():
         done = subprocess.run(["meson", "setup", build, ROOT, *words], capture_output=True, text=True, check=False)
