@@ -22,10 +22,11 @@ static inline uint64_t first_seed(void)
     return text != NULL ? strtoull(text, NULL, 10) : 1;
 }
 
-static inline unsigned seed_count(unsigned most)
+/* So many seeds as WEIR_FLEET_SEEDS says; else so many as usual, scaled by WEIR_DRAWS as all draws are. */
+static inline unsigned seed_count(unsigned usual)
 {
     const char *text = getenv("WEIR_FLEET_SEEDS");
-    return text != NULL ? (unsigned) strtoul(text, NULL, 10) : most;
+    return text != NULL ? (unsigned) strtoul(text, NULL, 10) : test_draws(usual);
 }
 
 /* The run as options of weir-fleetsim, but for the policy. */
