@@ -24,6 +24,9 @@
 #define POLICIES 4
 #define KEYS     50
 
+/* Costs are mostly 1 and at most a packet, so that no policy but the tight one comes near its limit. */
+#define COST_MOST 100
+
 /* Long windows, so that nothing expires; one policy that is far over its limit. */
 static const weir_limit limits[POLICIES] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000000, .period_ns = 24 * HOUR},
@@ -59,7 +62,7 @@ static void *work(void *arg)
             char text[16];
             const int length = snprintf(text, sizeof(text), "key-%" PRIu32, name);
             const weir_key key = weir_make_key(worker->w, worker->policies[policy], text, (size_t) length);
-            const uint64_t cost = 1 + random_below(&rng, 3);
+            const uint64_t cost = draw_cost(&rng, COST_MOST);
             worker->admitted[policy] += weir_check(t, &key, cost, NULL) ? cost : 0;
         }
         const struct timespec pause = {.tv_nsec = 200000};
