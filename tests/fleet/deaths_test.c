@@ -19,6 +19,10 @@
 
 #include "runs.h"
 
+/*
+ * The limit is fixed, so that a unit is a small part of what a second is bounded by. What is drawn is what
+ * docs/outages.md tells the bounds of; wider ranges would need wider bounds.
+ */
 #define LIMIT        2000
 #define SEEDS        20
 #define SEEDS_WINDOW 10

@@ -8,6 +8,10 @@
  */
 #include "runs.h"
 
+/*
+ * The sizes are fixed: the audit asks every node for room at one moment, and with other nodes, intervals and smaller
+ * limits a node that is back from an outage at that moment may still find none.
+ */
 #define NODES  5
 #define LIMIT  3000
 #define LENGTH (12 * SECOND)

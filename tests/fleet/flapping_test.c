@@ -19,6 +19,11 @@
 
 #include "runs.h"
 
+/*
+ * The limit is fixed, so that a unit is a small part of what a second is bounded by. What is drawn is what
+ * docs/outages.md tells the bounds of; wider ranges would need wider bounds. The seeds below stand for cases of these
+ * ranges.
+ */
 #define LIMIT        2000
 #define SEEDS        60
 #define SEEDS_WINDOW 40

@@ -20,6 +20,11 @@
 
 #include "runs.h"
 
+/*
+ * The limit is fixed, so that a unit is a small part of what a second is bounded by. What is drawn is what
+ * docs/outages.md tells the bounds of; wider ranges would need wider bounds. The seeds below stand for cases of these
+ * ranges.
+ */
 #define SEEDS      30
 #define MOST       1.05
 #define LEAST_PART 0.9

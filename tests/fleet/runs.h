@@ -22,16 +22,17 @@ static inline uint64_t first_seed(void)
     return text != NULL ? strtoull(text, NULL, 10) : 1;
 }
 
-static inline unsigned seed_count(unsigned most)
+/* So many seeds as WEIR_FLEET_SEEDS says; else so many as usual, scaled by WEIR_DRAWS as all draws are. */
+static inline unsigned seed_count(unsigned usual)
 {
     const char *text = getenv("WEIR_FLEET_SEEDS");
-    return text != NULL ? (unsigned) strtoul(text, NULL, 10) : most;
+    return text != NULL ? (unsigned) strtoul(text, NULL, 10) : test_draws(usual);
 }
 
 /* The run as options of weir-fleetsim, but for the policy. */
 static inline void describe(const struct sim_options *o, char *out, size_t size)
 {
-    static const char *const patterns[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst"};
+    static const char *const patterns[SIM_PATTERNS] = {"even", "skew", "onoff", "move", "jump", "burst", "turns"};
     static const char *const names[] = {"partition",      "deaf",         "stuck",       "redis-hang",
                                         "redis-down",     "redis-empty",  "redis-flush", "redis-behind",
                                         "redis-rollback", "redis-refuse", "redis-slow",  "redis-clock",
@@ -61,6 +62,10 @@ static inline void describe(const struct sim_options *o, char *out, size_t size)
         case SIM_DOWN:
         case SIM_REFUSE:
             at += snprintf(out + at, size - (size_t) at, "%g-%g", from, (double) f->until_ns / 1e9);
+            break;
+        case SIM_SLOW:
+            at += snprintf(out + at, size - (size_t) at, "%g-%g:%g", from, (double) f->until_ns / 1e9,
+                           (double) f->by_ns / 1e6);
             break;
         case SIM_BEHIND:
         case SIM_ROLLBACK:
@@ -130,7 +135,9 @@ static inline void check_seeds(const weir_policy *policy, unsigned seeds, fleet_
         describe(&options, command, sizeof(command));
         const struct sim_result result = run_sim(&options, &audit);
         if (!audit.good) {
-            fail_msg("policy %s: %s (%llu lost, %llu invented); %s", policy->name, audit.wrong,
+            fail_msg("policy %s, algorithm %d, limit %llu: %s (%llu lost, %llu invented); %s", policy->name,
+                     (int) options.policies[0].limits[0].algorithm,
+                     (unsigned long long) options.policies[0].limits[0].limit, audit.wrong,
                      (unsigned long long) audit.lost, (unsigned long long) audit.invented, command);
         }
         const double worst = options.pattern == SIM_BURST ? options.nodes : demands.worst;

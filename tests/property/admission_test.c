@@ -14,6 +14,7 @@
 #include "support/support.h"
 #include "thread/rcu.h"
 
+/* The figures are those of a document, so that the traffic is the same in every run but for its order. */
 #define MAX_KEYS        5000
 #define SOURCES         (2 * MAX_KEYS)
 #define FORGED          9     /* forged requests for each request of a known source */

@@ -11,24 +11,27 @@
 
 #define START_NS (UINT64_C(1760000000) * SECOND)
 #define DAY      (24 * HOUR)
-#define ROUNDS   20000
+#define ROUNDS   test_draws(20000)
 #define STEPS    100
+
+/* Now and then a rate or a time to fill that weir_set_policies refuses: a rule holds for these, too. */
+static weir_limit random_of(uint64_t *rng, weir_algorithm algorithm)
+{
+    weir_limit limit = draw_weir_limit(rng, algorithm, 0);
+    const bool bucket = algorithm == WEIR_TOKEN_BUCKET || algorithm == WEIR_LEAKY_BUCKET;
+    if (draw_once_in(rng, 16)) {
+        limit.limit = WEIR_MAX_UNITS;
+    }
+    if (bucket && draw_once_in(rng, 16)) {
+        limit.burst = WEIR_MAX_UNITS;
+    }
+    return limit;
+}
 
 static weir_limit random_limit(uint64_t *rng)
 {
     static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
-    static const uint64_t limits[] = {1, 2, 7, 100, 999, 1000000, WEIR_MAX_UNITS};
-    static const uint64_t periods[] = {MILLISECOND, 7 * MILLISECOND, SECOND, 1234567891, HOUR, 31622400 * SECOND};
-    weir_limit limit = {.algorithm = algorithms[random_below(rng, 3)],
-                        .limit = limits[random_below(rng, 7)],
-                        .period_ns = periods[random_below(rng, 6)]};
-    if (limit.algorithm == WEIR_FIXED_WINDOW && random_below(rng, 4) == 0) {
-        limit.calendar = random_below(rng, 2) == 0 ? WEIR_CALENDAR_DAY : WEIR_CALENDAR_MONTH;
-    }
-    if (limit.algorithm == WEIR_TOKEN_BUCKET) {
-        limit.burst = limits[random_below(rng, 7)];
-    }
-    return limit;
+    return random_of(rng, draw_one_of(rng, algorithms));
 }
 
 /* A time within some periods of another, before it or after. */
@@ -50,7 +53,7 @@ static uint64_t random_cost(uint64_t *rng, const struct rule *rule, uint64_t hea
     case 2:
         return UINT64_MAX - random_below(rng, 2);
     default:
-        return 1 + random_below(rng, rule->limit);
+        return draw_cost(rng, rule->limit);
     }
 }
 
@@ -71,13 +74,14 @@ static void test_a_moment_is_its_rule(void **state)
     uint64_t rng = test_seed();
     uint64_t taken = 0;
     uint64_t refused = 0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
-        const struct rule rule = rule_make(&limit, START_NS - SECOND);
-        uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
+        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        uint64_t now_ns = start_ns + random_below(&rng, 1000 * SECOND);
         struct state s = rule_fresh(&rule, now_ns);
         for (int step = 0; step < STEPS; step++) {
-            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, START_NS)) : now_ns;
+            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, start_ns)) : now_ns;
             const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
             const uint64_t held = random_below(&rng, 2) == 0 ? 0 : random_below(&rng, rule.limit);
             const uint64_t headroom = rule_headroom(&rule, s, now_ns);
@@ -109,15 +113,16 @@ static void test_a_first_charge_is_that_of_a_fresh_state(void **state)
 {
     (void) state;
     uint64_t rng = test_seed();
-    for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
-        const struct rule rule = rule_make(&limit, START_NS - SECOND);
-        const uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
+        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const uint64_t now_ns = start_ns + random_below(&rng, 1000 * SECOND);
         const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
         if (limit_at.kind == LIMIT_SNAPSHOT_NONE) {
             continue;
         }
-        const uint64_t cost = 1 + random_below(&rng, rule.limit);
+        const uint64_t cost = min_u64(draw_cost(&rng, rule.limit), rule.limit);
         const struct state expected = rule_charge(&rule, rule_fresh(&rule, now_ns), now_ns, cost);
         const struct usage expected_usage = rule_usage(&rule, expected, now_ns);
         struct usage usage;
@@ -133,12 +138,13 @@ static void test_an_idle_key_is_fresh_and_was_for_a_minute(void **state)
     (void) state;
     uint64_t rng = test_seed();
     uint64_t idle = 0;
-    for (int round = 0; round < 10 * ROUNDS; round++) {
+    for (unsigned round = 0; round < 10 * ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
-        const struct rule rule = rule_make(&limit, START_NS - SECOND);
-        const uint64_t then_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
+        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const uint64_t then_ns = start_ns + random_below(&rng, 1000 * SECOND);
         const struct state s =
-            rule_charge(&rule, rule_fresh(&rule, then_ns), then_ns, 1 + random_below(&rng, rule.limit));
+            rule_charge(&rule, rule_fresh(&rule, then_ns), then_ns, min_u64(draw_cost(&rng, rule.limit), rule.limit));
         const uint64_t now_ns = then_ns + random_below(&rng, 2) * random_below(&rng, 200 * SECOND) +
                                 random_below(&rng, 2) * random_below(&rng, 4 * rule.period_ns);
         const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
@@ -177,16 +183,6 @@ static void test_what_has_no_moment(void **state)
     assert_int_equal(limit_snapshot_of(&rule, START_NS).kind, LIMIT_SNAPSHOT_NONE);
 }
 
-static weir_limit random_queue(uint64_t *rng)
-{
-    weir_limit limit = random_limit(rng);
-    limit.algorithm = WEIR_LEAKY_BUCKET;
-    limit.calendar = WEIR_CALENDAR_NONE;
-    limit.burst = random_below(rng, 3) == 0 ? 1 + random_below(rng, 1000) : 0;
-    limit.delay = random_below(rng, 2) == 0 ? random_below(rng, limit.limit) : 0;
-    return limit;
-}
-
 /* Costs and waits about the ones that pass. */
 static struct queue_request random_request(uint64_t *rng, const struct rule *rule, struct state s, uint64_t now_ns)
 {
@@ -194,8 +190,7 @@ static struct queue_request random_request(uint64_t *rng, const struct rule *rul
     uint64_t wait_ns;
     (void) rule_queue(rule, s, now_ns, &one, &wait_ns);
     const uint64_t waits[] = {0, wait_ns, saturating_sub(wait_ns, 1), UINT64_MAX};
-    return (struct queue_request){.cost = random_below(rng, 2) == 0 ? 1 : 1 + random_below(rng, rule->limit),
-                                  .max_wait_ns = waits[random_below(rng, 4)]};
+    return (struct queue_request){.cost = draw_cost(rng, rule->limit), .max_wait_ns = waits[random_below(rng, 4)]};
 }
 
 static void test_a_queue_snapshot_is_its_rule(void **state)
@@ -203,18 +198,19 @@ static void test_a_queue_snapshot_is_its_rule(void **state)
     (void) state;
     uint64_t rng = test_seed();
     uint64_t answers[3] = {0, 0, 0};
-    for (int round = 0; round < ROUNDS; round++) {
-        const weir_limit limit = random_queue(&rng);
-        const struct rule rule = rule_make(&limit, START_NS - SECOND);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        const weir_limit limit = random_of(&rng, WEIR_LEAKY_BUCKET);
+        const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
+        const struct rule rule = rule_make(&limit, start_ns - SECOND);
         struct queue_snapshot queue;
         if (!queue_snapshot_of(&rule, &queue)) {
             assert_true(rule.tolerance > UINT64_MAX / 4);
             continue;
         }
-        uint64_t now_ns = START_NS + random_below(&rng, 1000 * SECOND);
+        uint64_t now_ns = start_ns + random_below(&rng, 1000 * SECOND);
         struct state s = rule_fresh(&rule, now_ns);
         for (int step = 0; step < STEPS; step++) {
-            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, START_NS)) : now_ns;
+            now_ns = random_below(&rng, 3) == 0 ? random_time(&rng, &rule, max_u64(now_ns, start_ns)) : now_ns;
             const struct queue_request request = random_request(&rng, &rule, s, now_ns);
             uint64_t expected_ns;
             const bool accepted = rule_queue(&rule, s, now_ns, &request, &expected_ns);
@@ -224,7 +220,8 @@ static void test_a_queue_snapshot_is_its_rule(void **state)
                 queue_snapshot_ask(&queue, &mine, now_ns, request.cost, request.max_wait_ns, &wait_ns);
             answers[answer]++;
             if (answer == QUEUE_UNKNOWN) { /* the origin is a second before the start */
-                assert_true(now_ns < START_NS - SECOND || now_ns > START_NS + 1500 * DAY || s.a > UINT64_MAX / 2);
+                assert_true(request.cost > rule.limit || now_ns < start_ns - SECOND || now_ns > start_ns + 1500 * DAY ||
+                            s.a > UINT64_MAX / 2);
                 continue;
             }
             assert_int_equal(answer == QUEUE_ACCEPTED, accepted);

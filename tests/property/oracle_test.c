@@ -21,81 +21,85 @@
 
 #define POLICIES 2
 #define HANDLES  3
-#define ROUNDS   (SLOWED ? 150 : 400)
+#define ROUNDS   (SLOWED ? 150U : 400U)
 #define STEPS    5000
-#define START_NS (UINT64_C(1760000000) * SECOND)
 
-static weir_limit random_limit(uint64_t *rng, uint64_t period_ns)
+/*
+ * A round ends within so long, and no bucket owes more: a bucket's time ends nine years after its rule began, which is
+ * up to two years before the start. No window counts more, as a count ends at 2^44.
+ */
+#define LENGTH_MOST_NS (UINT64_C(4) * 365 * 24 * HOUR)
+#define OWED_MOST      ((wide) 3 * 365 * 24 * HOUR * 64)
+#define COUNT_MOST     (3 * WEIR_MAX_UNITS)
+
+/* The oracle looks at every unit of a log, so a log has few. */
+#define LOG_MOST 1000
+
+static uint64_t period_of(const weir_limit *limit)
 {
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
-                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
-    static const uint64_t limits[] = {1, 2, 3, 7, 100, 999, 10000, 1000000};
-    weir_limit limit = {
-        .algorithm = algorithms[random_below(rng, 5)], .limit = limits[random_below(rng, 8)], .period_ns = period_ns};
-    if (is_bucket(&limit) && random_below(rng, 2) == 0) {
-        limit.burst = 1 + random_below(rng, 2 * limit.limit);
-    }
-    if (limit.algorithm == WEIR_LEAKY_BUCKET && random_below(rng, 2) == 0) {
-        limit.delay = random_below(rng, burst_of(&limit) + 1);
-    }
-    if (limit.algorithm == WEIR_SLIDING_LOG) {
-        limit.limit = limit.limit < 1000 ? limit.limit : 300;
-    }
-    if (limit.algorithm == WEIR_FIXED_WINDOW && random_below(rng, 3) == 0) {
-        limit.calendar = period_ns > SECOND ? WEIR_CALENDAR_DAY : WEIR_CALENDAR_MONTH;
-        limit.period_ns = 0;
-    }
-    return limit;
+    return limit->calendar == WEIR_CALENDAR_NONE ? limit->period_ns
+                                                 : (limit->calendar == WEIR_CALENDAR_DAY ? 24 : 31 * 24) * HOUR;
 }
 
+/* weir refuses two limits of one algorithm and one period. */
 static bool limits_clash(const struct oracle *o, const weir_limit *limit, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (o->limits[i].calendar != WEIR_CALENDAR_NONE && o->limits[i].calendar == limit->calendar) {
+        if (o->limits[i].algorithm == limit->algorithm && period_of(&o->limits[i]) == period_of(limit)) {
             return true;
         }
     }
     return false;
 }
 
-/* A policy of different periods, so that no two limits are alike. */
+static void keep_log_short(weir_limit *limit)
+{
+    if (limit->algorithm == WEIR_SLIDING_LOG && limit->limit > LOG_MOST) {
+        limit->limit = LOG_MOST;
+    }
+}
+
 static void random_policy(uint64_t *rng, struct oracle *o, uint64_t now_ns)
 {
-    static const uint64_t periods[] = {7 * MILLISECOND, 100 * MILLISECOND, SECOND, 60 * SECOND, 1234567891};
     memset(o, 0, sizeof(*o));
     o->limit_count = 1 + random_below(rng, WEIR_MAX_LIMITS);
-    const size_t first = random_below(rng, 5);
     for (size_t i = 0; i < o->limit_count; i++) {
         do {
-            o->limits[i] = random_limit(rng, periods[(first + i) % 5]);
+            o->limits[i] = draw_weir_limit(rng, draw_algorithm(rng), 0);
         } while (limits_clash(o, &o->limits[i], i));
+        keep_log_short(&o->limits[i]);
         for (size_t key = 0; key < KEYS; key++) {
             o->states[key][i].seen_ns = now_ns;
         }
     }
 }
 
+/* Whether what the keys owe stays within what is counted, with `more` units on top. */
+static bool owed_is_counted(const struct oracle *o, const weir_limit *limit, size_t i, size_t key, uint64_t more)
+{
+    const struct oracle_state *s = &o->states[key][i];
+    const wide owed = s->unit != 0 ? s->owed * unit_of(limit) / s->unit : 0;
+    return is_bucket(limit) ? owed + (wide) more * unit_of(limit) <= OWED_MOST : s->count + more <= COUNT_MOST;
+}
+
 /* Other numbers; algorithms and periods stay. */
 static void change_policy(uint64_t *rng, struct oracle *o)
 {
     for (size_t i = 0; i < o->limit_count; i++) {
-        weir_limit *limit = &o->limits[i];
+        weir_limit limit = o->limits[i];
         const uint64_t factor = 1 + random_below(rng, 3);
         const bool more = random_below(rng, 2) == 0;
-        limit->limit = more ? limit->limit * factor : (limit->limit + factor - 1) / factor;
-        limit->limit = limit->limit > 3000000 ? 3000000 : limit->limit;
-        if (limit->algorithm == WEIR_SLIDING_LOG && limit->limit > 1000) {
-            limit->limit = 1000;
+        limit.limit = more ? limit.limit * factor : (limit.limit + factor - 1) / factor;
+        draw_make_valid(&limit);
+        limit.burst = is_bucket(&limit) && limit.burst != 0 ? draw_burst(rng, limit.limit) : 0;
+        draw_make_valid(&limit);
+        keep_log_short(&limit);
+        bool counted = true;
+        for (size_t key = 0; key < KEYS; key++) {
+            counted = counted && owed_is_counted(o, &limit, i, key, 0);
         }
-        limit->burst = is_bucket(limit) && limit->burst != 0 ? 1 + random_below(rng, 2 * limit->limit) : 0;
-        limit->delay = limit->delay < burst_of(limit) ? limit->delay : burst_of(limit);
+        o->limits[i] = counted ? limit : o->limits[i];
     }
-}
-
-static uint64_t period_of(const weir_limit *limit)
-{
-    return limit->calendar == WEIR_CALENDAR_NONE ? limit->period_ns
-                                                 : (limit->calendar == WEIR_CALENDAR_DAY ? 24 : 31 * 24) * HOUR;
 }
 
 /* Some time passes: mostly little, at times to the edge of a window, now and then a lot. */
@@ -105,30 +109,28 @@ static uint64_t random_pause(uint64_t *rng, const struct oracle *o, uint64_t now
     uint64_t start_ns;
     uint64_t end_ns;
     (void) window_of(limit, now_ns, &start_ns, &end_ns);
+    /* A round has no time for many pauses of weeks. */
+    const uint64_t most_ns = limit->period_ns == 0 ? SECOND : limit->period_ns < HOUR ? limit->period_ns : HOUR;
     switch (random_below(rng, 10)) {
     case 0:
         return end_ns - now_ns;
     case 1:
         return end_ns - now_ns - 1;
     case 2:
-        return random_below(rng, 3 * period_of(limit));
+        return period_of(limit) < 24 * HOUR ? random_below(rng, 3 * period_of(limit))
+                                            : draw_magnitude(rng, 1, 3 * period_of(limit));
     case 3:
-        return random_below(rng, 100) == 0 ? random_below(rng, 1000000 * SECOND) : 1;
+        return draw_once_in(rng, 100) ? random_below(rng, 1000000 * SECOND) : 1;
+    case 4:
+        return draw_magnitude(rng, 1, period_of(limit));
     default:
-        return random_below(rng, limit->calendar == WEIR_CALENDAR_NONE ? limit->period_ns / 4 + 1 : SECOND);
+        return random_below(rng, most_ns / 4 + 1);
     }
 }
 
 static uint64_t random_cost(uint64_t *rng, const struct oracle *o)
 {
-    switch (random_below(rng, 8)) {
-    case 0:
-        return random_below(rng, at_once(&o->limits[0]) + 2);
-    case 1:
-        return random_below(rng, 5);
-    default:
-        return 1;
-    }
+    return draw_once_in(rng, 20) ? 0 : draw_cost(rng, at_once(&o->limits[0])); /* 0 counts as 1 */
 }
 
 /* The least that any limit lets pass at once. */
@@ -180,6 +182,7 @@ struct play {
     uint64_t *rng;
     struct fake_clock clock;
     uint64_t now_ns; /* what fleet time must be, whatever the wall clock does */
+    uint64_t end_ns; /* no time passes from then on */
     weir *w;
     struct oracle oracles[POLICIES];
     weir_policy_id ids[POLICIES];
@@ -256,7 +259,7 @@ static void play_all(struct play *p)
         const size_t policy = random_below(p->rng, POLICIES);
         const size_t key = random_below(p->rng, KEYS);
         keys[i] = p->keys[policy][key];
-        costs[i] = 1 + (random_below(p->rng, 4) == 0 ? random_below(p->rng, 5) : 0);
+        costs[i] = draw_cost(p->rng, at_once(&p->oracles[policy].limits[0]));
         oracle_meet(&p->oracles[policy], key, p->now_ns);
         size_t same = 0;
         while (same < distinct && (asked[same].oracle != &p->oracles[policy] || asked[same].key != key)) {
@@ -295,7 +298,7 @@ static void play_reserve(struct play *p, struct oracle *o, size_t policy)
 {
     static const uint64_t patience[] = {0, MILLISECOND, 100 * MILLISECOND, 10 * SECOND, NEVER};
     const size_t key = random_below(p->rng, KEYS);
-    const uint64_t cost = 1 + (random_below(p->rng, 4) == 0 ? random_below(p->rng, 5) : 0);
+    const uint64_t cost = draw_cost(p->rng, at_once(&o->limits[0]));
     const uint64_t max_wait_ns = patience[random_below(p->rng, 5)];
     uint64_t wait_ns = 12345;
     oracle_meet(o, key, p->now_ns);
@@ -329,23 +332,26 @@ static uint64_t charge_room(const struct oracle *o, size_t key, uint64_t now_ns)
 static void play_adjust(struct play *p, struct oracle *o, size_t policy, uint64_t kind)
 {
     const size_t key = random_below(p->rng, KEYS);
-    uint64_t cost = 1 + random_below(p->rng, random_below(p->rng, 3) == 0 ? at_once(&o->limits[0]) : 3);
+    uint64_t cost = draw_cost(p->rng, at_once(&o->limits[0]));
     const weir_key *k = &p->keys[policy][key];
     if (kind == 0) {
         weir_refund(any_thread(p), k, cost);
         oracle_refund(o, key, cost, p->now_ns);
     } else if (kind == 1) {
         const uint64_t room = charge_room(o, key, p->now_ns);
-        const uint64_t most = 3 * most_at_once(o); /* years of debt are the edge of what is counted */
+        const uint64_t most = 3 * most_at_once(o);
         cost = cost < room ? cost : room;
         cost = cost < most ? cost : most;
+        for (size_t i = 0; i < o->limit_count; i++) {
+            cost = owed_is_counted(o, &o->limits[i], i, key, cost) ? cost : 0;
+        }
         weir_charge(any_thread(p), k, cost);
         if (cost != 0) {
-            oracle_take(o, key, cost, p->now_ns);
+            oracle_take(o, key, cost < WEIR_MAX_UNITS ? cost : WEIR_MAX_UNITS, p->now_ns);
         }
     } else {
         assert_int_equal(weir_reset(p->w, k), 0);
-        oracle_refund(o, key, WEIR_MAX_UNITS, p->now_ns);
+        oracle_refund(o, key, UINT64_MAX, p->now_ns);
         for (size_t i = 0; i < o->limit_count; i++) {
             o->states[key][i].owed = 0;
         }
@@ -357,11 +363,13 @@ static void play_step(struct play *p)
     struct oracle *o = &p->oracles[random_below(p->rng, POLICIES)];
     const size_t policy = (size_t) (o - p->oracles);
     if (random_below(p->rng, 20) == 0) {
-        const uint64_t pause_ns = random_pause(p->rng, o, p->now_ns);
+        const uint64_t left_ns = p->end_ns - p->now_ns;
+        uint64_t pause_ns = random_pause(p->rng, o, p->now_ns);
+        pause_ns = pause_ns < left_ns ? pause_ns : left_ns;
         fake_clock_advance(&p->clock, pause_ns);
         p->now_ns += pause_ns;
         if (random_below(p->rng, 50) == 0) {
-            p->clock.wall_ns = random_below(p->rng, 2 * START_NS); /* the host's clock is set */
+            p->clock.wall_ns = random_below(p->rng, 2 * p->end_ns); /* the host's clock is set */
         }
         assert_true(weir_poll(p->w) >= 0);
     }
@@ -397,8 +405,9 @@ static void play_step(struct play *p)
 static void one_round(uint64_t *rng, size_t handles)
 {
     struct play p = {.rng = rng, .handles = handles, .exact = handles == 1};
-    fake_clock_init(&p.clock, START_NS + random_below(rng, 1000 * SECOND));
+    fake_clock_init(&p.clock, draw_start_ns(rng, draw_period_ns(rng)));
     p.now_ns = p.clock.wall_ns;
+    p.end_ns = p.now_ns + LENGTH_MOST_NS;
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &p.clock.clock;
     options.max_log_units = 100000;
@@ -432,7 +441,7 @@ static void test_one_thread_agrees_with_the_oracle(void **state)
 {
     (void) state;
     uint64_t rng = test_seed();
-    for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < test_draws(ROUNDS); round++) {
         one_round(&rng, 1);
     }
 }
@@ -441,7 +450,7 @@ static void test_interleaved_handles_agree_with_the_oracle(void **state)
 {
     (void) state;
     uint64_t rng = test_seed();
-    for (int round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < test_draws(ROUNDS); round++) {
         one_round(&rng, HANDLES);
     }
 }

@@ -26,6 +26,8 @@
 
 #define TIMEOUT_MS 1000  /* of a round; a busy machine is slower now and then, and the round is repeated */
 #define SYNC_MS    60000 /* until one has succeeded */
+/* Costs are mostly 1 and at most a packet, so that no policy but the tight one comes near its limit. */
+#define COST_MOST 100
 
 /* Long windows, so that nothing expires; one policy that is far over its limit. */
 static const weir_limit limits[POLICIES] = {
@@ -62,7 +64,7 @@ static void *work(void *arg)
             char text[16];
             const int length = snprintf(text, sizeof(text), "key-%" PRIu32, name);
             const weir_key key = weir_make_key(worker->w, worker->policies[policy], text, (size_t) length);
-            const uint64_t cost = 1 + random_below(&rng, 3);
+            const uint64_t cost = draw_cost(&rng, COST_MOST);
             worker->admitted[policy] += weir_check(t, &key, cost, NULL) ? cost : 0;
         }
         const struct timespec pause = {.tv_nsec = 200000};

@@ -108,16 +108,6 @@ static uint64_t run_race(const struct race *race)
     return load_relaxed(&board->allowed);
 }
 
-/* A whole number up to `most`, each order of magnitude as likely as another. */
-static uint64_t draw(uint64_t *rng, uint64_t most)
-{
-    uint64_t below = most;
-    for (uint64_t halvings = random_below(rng, 21); halvings > 0 && below > 1; halvings--) {
-        below /= 2;
-    }
-    return 1 + random_below(rng, below);
-}
-
 #define DRAWS     30
 #define COST_MOST 5
 
@@ -129,7 +119,7 @@ static void test_drawn_limits_hold_for_processes_that_open_one_name(void **state
         const weir_algorithm algorithm = algorithms[i % ALGORITHMS];
         const uint64_t most = algorithm == WEIR_SLIDING_LOG ? WEIR_MAX_LOG_UNITS : LIMIT_MOST;
         const uint64_t cost = 1 + random_below(&rng, COST_MOST);
-        const uint64_t limit = i < ALGORITHMS ? most : max_u64(draw(&rng, most) / cost, 1) * cost;
+        const uint64_t limit = i < ALGORITHMS ? most : max_u64(draw_magnitude(&rng, 1, most) / cost, 1) * cost;
         const bool exact = random_below(&rng, 2) == 0;
         const struct race race = {.limit = long_limit(algorithm, limit),
                                   .requests = exact ? limit : 2 * limit + 200,

@@ -198,16 +198,6 @@ static void test_a_burst_of_exactly_the_limit_passes_whole(void **state)
 #define DRAWS     20
 #define COST_MOST 5
 
-/* A whole number up to `most`, each order of magnitude as likely as another. */
-static uint64_t draw(uint64_t *rng, uint64_t most)
-{
-    uint64_t below = most;
-    for (uint64_t halvings = random_below(rng, 21); halvings > 0 && below > 1; halvings--) {
-        below /= 2;
-    }
-    return 1 + random_below(rng, below);
-}
-
 static void test_drawn_limits_hold_for_processes_together(void **state)
 {
     (void) state;
@@ -216,7 +206,7 @@ static void test_drawn_limits_hold_for_processes_together(void **state)
         const weir_algorithm algorithm = algorithms[i % (sizeof(algorithms) / sizeof(algorithms[0]))];
         const uint64_t most = algorithm == WEIR_SLIDING_LOG ? WEIR_MAX_LOG_UNITS : LIMIT_MOST;
         const uint64_t cost = 1 + random_below(&rng, COST_MOST);
-        const uint64_t limit = max_u64(draw(&rng, most) / cost, 1) * cost;
+        const uint64_t limit = max_u64(draw_magnitude(&rng, 1, most) / cost, 1) * cost;
         const bool exact = random_below(&rng, 2) == 0;
         weir *w = open_for_race(algorithm, limit);
         race = (struct race){.requests = exact ? limit / cost : 2 * limit / cost + 200, .cost = cost};

@@ -62,20 +62,6 @@ uint64_t test_seed(void)
     return seed;
 }
 
-/* splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). */
-uint64_t random_next(uint64_t *state)
-{
-    uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-uint64_t random_below(uint64_t *state, uint64_t bound)
-{
-    return random_next(state) % bound;
-}
-
 weir *open_or_fail(const weir_options *options)
 {
     weir *w = NULL;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "support/draw.h"
 #include "weir/weir.h"
 
 #define SECOND      UINT64_C(1000000000)
@@ -50,10 +51,8 @@ uint64_t real_wall_ns(void *arg);
 
 void nap_ms(long ms);
 
-/* Random numbers from a seed that is printed, and taken from WEIR_TEST_SEED where that is set. */
+/* A seed for random_next, which is printed, and taken from WEIR_TEST_SEED where that is set. */
 uint64_t test_seed(void);
-uint64_t random_next(uint64_t *state);
-uint64_t random_below(uint64_t *state, uint64_t bound);
 
 /* Opens with these options (NULL: defaults), or fails the test. */
 weir *open_or_fail(const weir_options *options);

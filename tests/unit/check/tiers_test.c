@@ -29,12 +29,13 @@ static void plain_to(struct plain *p, uint64_t now_ns)
     p->at_ns = now_ns;
 }
 
-static weir_limit draw_limit(uint64_t period_ns, uint64_t *rng)
+/* A burst that is given, and no larger than what a double compares to a hundredth of a unit. */
+static weir_limit random_limit(uint64_t period_ns, uint64_t *rng)
 {
     return (weir_limit){.algorithm = WEIR_TOKEN_BUCKET,
-                        .limit = 1 + (random_below(rng, 1000000) >> random_below(rng, 20)),
+                        .limit = draw_magnitude(rng, 1, 1000000),
                         .period_ns = period_ns,
-                        .burst = 1 + (random_below(rng, 1000) >> random_below(rng, 10))};
+                        .burst = draw_magnitude(rng, 1, 1000)};
 }
 
 /* What a call says of the bucket, compared with the plain one. A conversion rounds up by 1/64 ns. */
@@ -82,7 +83,7 @@ static void test_a_bucket_refills_at_the_rate_of_the_tier_that_was_checked_last(
         weir_key keys[TIERS];
         const uint64_t period_ns = (SECOND << random_below(&rng, 12)) + random_below(&rng, SECOND);
         for (size_t i = 0; i < TIERS; i++) {
-            limits[i] = draw_limit(period_ns, &rng); /* tiers share what was used where the period is the same */
+            limits[i] = random_limit(period_ns, &rng); /* tiers share what was used where the period is the same */
             policies[i] = (weir_policy){.name = names[i], .limits = &limits[i], .limit_count = 1};
         }
         open_two_handles(policies, TIERS);
