@@ -24,9 +24,9 @@ def refuse(message):
     sys.exit(2)
 
 
-def configure(build, *words):
+def configure(build, *words, root=ROOT):
     if not (build / "build.ninja").exists():
-        done = subprocess.run(["meson", "setup", build, ROOT, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["meson", "setup", build, root, *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
 
@@ -35,8 +35,15 @@ def introspect(build, what):
     return json.loads((build / "meson-info" / f"intro-{what}.json").read_text())
 
 
-def tests_of(build, files):
-    """Names of the tests that these files of tests/ are run by, soaks left out."""
+def listed(build, words):
+    """Names of the tests that meson test would run with these words."""
+    command = ["meson", "test", "-C", build, "--no-rebuild", "--list", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {line.split(" / ")[-1] for line in done.stdout.splitlines()}
+
+
+def tests_of(build, files, root=ROOT):
+    """Names of the tests that these files of tests/ are run by, by file; soaks left out."""
     sources = {}  # of each program
     for target in introspect(build, "targets"):
         for program in target["filename"]:
@@ -47,20 +54,15 @@ def tests_of(build, files):
             for word in test["cmd"]:
                 for source in [word, *sources.get(word, [])]:
                     runs.setdefault(os.path.realpath(source), []).append(test["name"])
-    found = []
-    for file in files:
-        path = ROOT / file
-        # A model is run by the script beside it.
-        runner = path.parent / "run" if path.suffix == ".pml" else path
-        if str(runner) not in runs:
-            refuse(f"{file} is not a test of this build: see tests/meson.build, and what the test needs")
-        found += runs[str(runner)]
-    return sorted(set(found))
+    # A model is run by the script beside it.
+    runners = [str(root / (os.path.dirname(file) + "/run" if file.endswith(".pml") else file)) for file in files]
+    return {file: set(runs[runner]) for file, runner in zip(files, runners) if runner in runs}
 
 
 def meson_events(build, words):
     """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, how many tests there are)."""
-    command = ["meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
+    # Meson ends its tests when it is ended, and it is when this ends.
+    command = ["setpriv", "--pdeathsig", "TERM", "meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
     names, failed = {}, set()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
                           errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
@@ -128,8 +130,7 @@ def run_tests(build, words):
     jobs = os.cpu_count() + 1  # some tests wait for most of their time
     progress = Progress(build)
     subprocess.run(["ninja", "-C", build, "--quiet", "build.ninja"], check=True)  # for tests that were added
-    listed = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--list", *words], capture_output=True, text=True, check=False)
-    progress.wanted = {line.split(" / ")[-1] for line in listed.stdout.splitlines()}
+    progress.wanted = listed(build, words)
     passed, failures, cases = 0, [], {}
     for kind, test, *rest in meson_events(build, ["--num-processes", str(jobs), "--timeout-multiplier", "3", *words]):
         if kind == "case":
@@ -207,7 +208,11 @@ def main(words):
     subprocess.run([ROOT / "scripts/setup", "test"], check=True)
     configure(BUILD, "-Dbuildtype=debugoptimized", "-Dwerror=true")
     if words[:1] == ["--for"]:
-        chosen = tests_of(BUILD, found.stdout.split())
+        runs = tests_of(BUILD, found.stdout.split())
+        for file in found.stdout.split():
+            if file not in runs:
+                refuse(f"{file} is not a test of this build: see tests/meson.build, and what the test needs")
+        chosen = sorted(set().union(*runs.values()))
     else:
         subprocess.run(["ninja", "-C", BUILD, "--quiet"], check=True)
         chosen = (["--setup", "all"] if words else []) + [f"--suite={word}" for word in words if word != "--all"]

@@ -12,23 +12,11 @@ import re
 
 from house_rules.tree import Tree
 
-# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind.
+# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind. Pairs take each other's place.
 BETWEEN = r"(?<=[\w)\]'\"] )(?:%s)(?=\s)"
-SIMPLE = (
-    ("comparison turned", BETWEEN % "[<>]=?|[!=]=",
-     {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}),
-    ("bound off by one", BETWEEN % "[<>]=?", {"<": "<=", ">": ">=", "<=": "<", ">=": ">"}),
-    ("plus and minus", BETWEEN % "[-+]", {"+": "-", "-": "+"}),
-    ("times and over", BETWEEN % "[*/]", {"*": "/", "/": "*"}),
-    ("and and or", BETWEEN % r"&&|\|\|", {"&&": "||", "||": "&&"}),
-    ("bits and and or", BETWEEN % "[&|]", {"&": "|", "|": "&"}),
-    ("shift turned", BETWEEN % "<<|>>", {"<<": ">>", ">>": "<<"}),
-    ("added or taken", BETWEEN % "[-+]=", {"+=": "-=", "-=": "+="}),
-    ("step turned", r"\+\+|--", {"++": "--", "--": "++"}),
-    ("return changed", r"(?<=\breturn )(?:true|false|0|-?1)(?=;)",
-     {"true": "false", "false": "true", "0": "1", "1": "0", "-1": "0"}),
-    ("jump dropped", r"\b(?:break|continue);", {"break;": ";", "continue;": ";"}),
-    ("constant doubled", r"(?<![\w.])(?:0x[\da-fA-F]+|\d+)(?=[uUlL]*(?![\w.]))", None))
+PAIRS = {"comparison turned": "< >= > <= == !=", "bound off by one": "< <= > >=", "plus and minus": "+ -",
+         "times and over": "* /", "and and or": "&& ||", "bits and and or": "& |", "shift turned": "<< >>",
+         "added or taken": "+= -="}
 STATEMENT = r"(?:[;{}]|:[ ]*\n)\s*"
 CALL = re.compile(STATEMENT + r"((?:\(void\) )?(?!free\()[A-Za-z_]\w*\()")
 ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\])* = )")
@@ -37,6 +25,15 @@ SPARED = re.compile(r"\b(?:_Static_assert|static_assert|assert|PROBE\d|probe_(?:
                     r"outage|connection|evict|policies|leader))\(")
 STRONG = re.compile(r"\b(?:(load|store|add|or|and|exchange|cas)_(?:acquire|release|seq_cst)|fence_seq_cst|"
                     r"fence_compiler|barrier_all_threads)\(")
+
+
+def escaped(text):
+    """A text as it stands in one line of a table."""
+    return text.encode("unicode_escape").decode()
+
+
+def plain(text):
+    return text.encode().decode("unicode_escape")
 
 
 def closing(code, at, until=None):
@@ -54,7 +51,7 @@ def closing(code, at, until=None):
 def changeable(source):
     """A file's code, at its offsets, as far as it may be changed: bodies of functions. All else is blank."""
     lines = source.plain.split("\n")
-    bodies = {number for f in source.functions for number in range(f.end - f.length, f.end)}
+    bodies = {number for f in source.functions for number in range(f.end - f.body.count("\n") - 1, f.end)}
     code = "\n".join(line if number in bodies else " " * len(line) for number, line in enumerate(lines))
     for match in SPARED.finditer(code):
         end = closing(code, match.end() - 1) or match.end()
@@ -76,19 +73,26 @@ def orderings(code):
 
 
 def doubled(word):
-    if word.startswith("0x"):
-        return hex(2 * int(word, 16) or 1)
-    if word.startswith("0") and word != "0":
-        return f"0{2 * int(word, 8) or 1:o}"
-    return str(2 * int(word) or 1)
+    base, form = (16, "0x{:x}") if word.startswith("0x") else (8, "0{:o}") if word[0] == "0" < word else (10, "{}")
+    return form.format(2 * int(word, base) or 1)
+
+
+# Pattern, and what becomes of a word.
+WORDS = {"step turned": (r"\+\+|--", {"++": "--", "--": "++"}.get),
+         "return changed": (r"(?<=\breturn )(?:true|false|0|-?1)(?=;)",
+                            {"true": "false", "false": "true", "0": "1", "1": "0", "-1": "0"}.get),
+         "jump dropped": (r"\b(?:break|continue);", lambda word: ";"),
+         "constant doubled": (r"(?<![\w.])(?:0x[\da-fA-F]+|\d+)(?=[uUlL]*(?![\w.]))", doubled)}
+for name, pair in PAIRS.items():
+    signs = pair.split()
+    WORDS[name] = BETWEEN % "|".join(map(re.escape, signs)), {sign: signs[at ^ 1] for at, sign in enumerate(signs)}.get
 
 
 def mutants(code, text):
     """(kind, start, end, text) of each mutant of a file."""
-    for kind, pattern, turned in SIMPLE:
+    for kind, (pattern, turned) in WORDS.items():
         for match in re.finditer(pattern, code):
-            word = match[0]
-            yield kind, match.start(), match.end(), turned[word] if turned else doubled(word)
+            yield kind, match.start(), match.end(), turned(match[0])
     for match in re.finditer(r"\bif \(", code):
         end = closing(code, match.end() - 1)
         if end and code[match.end():end].strip():
@@ -124,7 +128,7 @@ def draw(root, seed, count, part="src"):
             before, line = source.text[start:end], source.text.count("\n", 0, start) + 1
             after += "\n" * (before.count("\n") - after.count("\n"))  # lines stay where they are
             row = {"file": source.path, "line": line, "column": start - source.text.rfind("\n", 0, start),
-                   "kind": kind, "before": before, "after": after}
+                   "kind": kind, "before": escaped(before), "after": escaped(after)}
             found.setdefault(module, {}).setdefault(kind, []).append(row)
     rows = []
     while found and len(rows) < int(count) + -(-int(count) // 3):
