@@ -10,8 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-QUICK = ("unit", "property", "stress", "fleet", "redis", "chaos", "command", "model", "gateway", "nginx", "alerts", "docs", "install")
-WHOLE = ("long", "soak", "address", "thread", "sanitizers", "platforms", "trixie", "arm64", "servers", "lint", "fuzz", "package")
+QUICK = "unit property stress fleet redis chaos command model gateway nginx alerts docs install".split()
+WHOLE = "long soak address thread sanitizers platforms trixie arm64 servers lint fuzz package".split()
 BAD = ("FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS")
 # Meson's verbose lines: a test begins, one of its cases ends, a test ends.
 BEGUN = re.compile(r" *(\d+)/\d+ (?:.* / )?(\S+) +RUNNING\b")
@@ -60,12 +60,12 @@ def tests_of(build, files, root=ROOT):
 
 
 def meson_events(build, words):
-    """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, how many tests there are)."""
+    """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, number of tests)."""
     # Meson ends its tests when it is ended, and it is when this ends.
     command = ["setpriv", "--pdeathsig", "TERM", "meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
     names, failed = {}, set()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                          errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          text=True, errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
         before = ""
         for line in process.stdout:
             line = line.rstrip()
@@ -118,7 +118,8 @@ class Progress:
         self.took[name] = seconds
         left = self.left()
         time_left = f", {minutes(left)} left" if left is not None and self.done < count else ""
-        self.say(f"[{self.done}/{count}{time_left}] {'not ok' if result in BAD else result.lower()}: {name}, {cases} cases, {seconds:.1f} s")
+        word = "not ok" if result in BAD else result.lower()
+        self.say(f"[{self.done}/{count}{time_left}] {word}: {name}, {cases} cases, {seconds:.1f} s")
 
     def keep(self):
         self.path.parent.mkdir(exist_ok=True)
@@ -163,7 +164,8 @@ def print_tap(build, setup, words):
     for kind, test, *rest in meson_events(build, ["--no-rebuild", "--num-processes", "1", "--logbase", log, *words]):
         if kind == "case":
             name = f"{test}: {rest[0]}".replace("#", "no.")
-            print(f"{'not ok' if rest[1] in BAD else 'ok'} - {name}{' # SKIP' if rest[1] == 'SKIP' else ''}", flush=True)
+            word, skipped = "not ok" if rest[1] in BAD else "ok", " # SKIP" if rest[1] == "SKIP" else ""
+            print(f"{word} - {name}{skipped}", flush=True)
             bad |= {test} if rest[1] in BAD else set()
     for name, text in said_by(build, log, bad).items():
         print(f"# == {name}", *[f"# {line}" for line in text.splitlines()[-60:]], sep="\n")
@@ -171,7 +173,7 @@ def print_tap(build, setup, words):
 
 
 def steady(path):
-    """Five runs of the quick suites and one of everything, each beside a busy loop on each core. Goes on where it stopped."""
+    """Five runs of the quick suites and one of all, each beside a busy loop on each core. Goes on where it stopped."""
     runs = [[]] * 5 + [["--all"]]
     kept = path.read_text().splitlines() if path.exists() else []
     for number, words in list(enumerate(runs, 1))[len(kept):]:
@@ -191,7 +193,7 @@ def steady(path):
 def main(words):
     if words[:1] == ["--steady"] and len(words) == 1:
         return steady(ROOT / "build-steady.txt")
-    if words[:1] == ["--tap"]:  # DIRECTORY "MESON SETUP WORDS" MESON TEST WORDS...: what meson.build and scripts/platform use
+    if words[:1] == ["--tap"]:  # DIRECTORY "MESON SETUP WORDS" MESON TEST WORDS...: for meson.build and scripts/platform
         return print_tap(pathlib.Path(words[1]), words[2].split(), words[3:])
     if words[:1] == ["--for"]:
         if len(words) == 1:
