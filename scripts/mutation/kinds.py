@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-The kinds of mutants, and the drawing of them.
-
-Code is read by regular expressions, as scripts/house_rules/tree.py reads it: clang-format has laid it out, and
-comments, strings and preprocessor lines are blank.
-"""
+"""The kinds of mutants, and the drawing of them. Code is read by regular expressions, which rely on clang-format."""
 import collections
 import os
 import random
@@ -12,7 +7,7 @@ import re
 
 from house_rules.tree import Tree
 
-# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind. Pairs take each other's place.
+# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind. Pairs change places.
 BETWEEN = r"(?<=[\w)\]'\"] )(?:%s)(?=\s)"
 PAIRS = {"comparison turned": "< >= > <= == !=", "bound off by one": "< <= > >=", "plus and minus": "+ -",
          "times and over": "* /", "and and or": "&& ||", "bits and and or": "& |", "shift turned": "<< >>",
@@ -27,24 +22,13 @@ STRONG = re.compile(r"\b(?:(load|store|add|or|and|exchange|cas)_(?:acquire|relea
                     r"fence_compiler|barrier_all_threads)\(")
 
 
-def escaped(text):
-    """A text as it stands in one line of a table."""
-    return text.encode("unicode_escape").decode()
-
-
-def plain(text):
-    return text.encode().decode("unicode_escape")
-
-
-def closing(code, at, until=None):
-    """Where the bracket that opens at a place is closed; or where a character comes that is in no bracket."""
+def closing(code, at, until=")]}"):
+    """Where the bracket that opens at a place is closed, or where one of these characters comes outside of brackets."""
     depth = 0
     for place in range(at, len(code)):
         depth += (code[place] in "([{") - (code[place] in ")]}")
-        if (until and depth == 0 and code[place] == until) or (not until and depth == 0):
-            return place
-        if depth < 0:
-            break
+        if depth < 0 or (depth == 0 and code[place] in until):
+            return place if depth == 0 else None
     return None
 
 
@@ -97,12 +81,13 @@ def mutants(code, text):
         end = closing(code, match.end() - 1)
         if end and code[match.end():end].strip():
             yield "condition negated", match.end() - 1, end + 1, f"(!{text[match.end() - 1:end + 1]})"
-    for kind, pattern in (("call dropped", CALL), ("assignment dropped", ASSIGNMENT)):
-        for match in pattern.finditer(code):
-            end = closing(code, match.end() - 1) if kind == "call dropped" else closing(code, match.end(), ";")
-            semicolon = end + (kind == "call dropped") if end else -1
-            if code[semicolon:semicolon + 1] == ";":
-                yield kind, match.start(1), semicolon + 1, ";"
+    for match in CALL.finditer(code):
+        end = closing(code, match.end() - 1)
+        if end and code.startswith(";", end + 1):
+            yield "call dropped", match.start(1), end + 2, ";"
+    for match in ASSIGNMENT.finditer(code):
+        if end := closing(code, match.end(), ";"):
+            yield "assignment dropped", match.start(1), end + 1, ";"
     for match in re.finditer(r"\b[A-Za-z_]\w*\(", code):
         start, end, spans = match.end(), closing(code, match.end() - 1), []
         while end and start < end:
@@ -128,7 +113,7 @@ def draw(root, seed, count, part="src"):
             before, line = source.text[start:end], source.text.count("\n", 0, start) + 1
             after += "\n" * (before.count("\n") - after.count("\n"))  # lines stay where they are
             row = {"file": source.path, "line": line, "column": start - source.text.rfind("\n", 0, start),
-                   "kind": kind, "before": escaped(before), "after": escaped(after)}
+                   "kind": kind, "before": before, "after": after}
             found.setdefault(module, {}).setdefault(kind, []).append(row)
     rows = []
     while found and len(rows) < int(count) + -(-int(count) // 3):
@@ -136,7 +121,8 @@ def draw(root, seed, count, part="src"):
         kind = chance.choice(sorted(found[module]))
         places = found[module][kind]
         rows.append({"number": len(rows) + 1, **places.pop(chance.randrange(len(places)))})
-        for folder, key in ((found[module], kind), (found, module)):
-            if not folder[key]:
-                del folder[key]
+        if not places:
+            del found[module][kind]
+        if not found[module]:
+            del found[module]
     return rows

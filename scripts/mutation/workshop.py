@@ -13,7 +13,6 @@ import time
 import suites
 from house_rules import guards
 from house_rules.tree import Tree
-from mutation.kinds import plain
 
 QUICK = 10  # usual seconds: a test that takes longer is run for the files that it guards alone
 FEW = 6  # tests that are linked at once: linking all of them takes longer than most mutants live
@@ -69,30 +68,26 @@ class Workshop:
         self.programs = {test["name"]: [os.path.relpath(file, self.build) for target in test["depends"]
                                         for file in files.get(target, [])]
                          for test in suites.introspect(self.build, "tests")}
-        objects = subprocess.check_output(["ninja", "-C", self.build, "-t", "deps"], text=True)
-        self.code = {name: self.code_of(name) for name in re.findall(r"^(?!tests/)(\S+): .*\(VALID\)$", objects, re.M)}
+        compiled = subprocess.check_output(["ninja", "-C", self.build, "-t", "deps"], text=True)
+        objects = re.findall(r"^(?!tests/)(\S+): .*\(VALID\)$", compiled, re.M)
+        self.code = {name: (self.build / name).read_bytes() for name in objects}
 
     def make(self, *targets):
         with open(self.build / "last-build.log", "w") as log:
             return not targets or not subprocess.call(["ninja", "-C", self.build, *targets], stdout=log, stderr=log)
 
-    def code_of(self, name):
-        return hash((self.build / name).read_bytes())
-
     def rules_are_broken(self):
         """Those about atomics are of use to mutants of orderings alone."""
-        check = [self.tree / "scripts/house", "--check"]
-        return self.threads and subprocess.call(check, stdout=subprocess.DEVNULL) != 0
+        return self.threads and subprocess.run([self.tree / "scripts/house"], stdout=subprocess.DEVNULL).returncode != 0
 
     def try_row(self, row):
         """(state, who noticed) of a row."""
         path = self.tree / row["file"]
         text = path.read_text(encoding="utf-8")
         at = sum(len(line) + 1 for line in text.split("\n")[:int(row["line"]) - 1]) + int(row["column"]) - 1
-        before, after = plain(row["before"]), plain(row["after"])
-        if text[at:at + len(before)] != before:
+        if not text.startswith(row["before"], at):
             return "gone", ""
-        path.write_text(text[:at] + after + text[at + len(before):], encoding="utf-8")
+        path.write_text(text[:at] + row["after"] + text[at + len(row["before"]):], encoding="utf-8")
         state, by = self.judge(row["file"])
         path.write_text(text, encoding="utf-8")
         if by in self.tests - self.sound and self.make(*self.programs[by]) and self.failing([by]):
@@ -104,23 +99,23 @@ class Workshop:
     def judge(self, path):
         """(state, who noticed) of the mutant that stands in a file of the copy. The file's guards are asked first."""
         began = time.time()
-        compiles = self.make(*self.code)
+        if not self.make(*self.code):
+            return "does not compile", ""
         fresh = self.built_since(began, self.code)
-        if not compiles or (fresh and all(self.code_of(name) == self.code[name] for name in fresh)):
-            return "no change" if compiles else "does not compile", ""
+        if fresh and all((self.build / name).read_bytes() == self.code[name] for name in fresh):
+            return "no change", ""
         if self.rules_are_broken():
             return "noticed", "lint"
-        guarding = suites.tests_of(self.build, guards.tests_for(Tree(self.tree), path), root=self.tree).values()
-        first = set().union(*guarding)
-        # Guards, the others, and the guards that are slow.
-        order = sorted((usual >= QUICK, name not in first, usual, name) for name in self.tests - self.aside
-                       if (usual := self.usual[name]) < QUICK or name in first)
-        names = [name for *_, name in order]
-        for few in (names[at:at + FEW] for at in range(0, len(names), FEW)):
+        files = guards.tests_for(Tree(self.tree), path)
+        first = set().union(*suites.tests_of(self.build, files, root=self.tree).values())
+        usual = {name: self.usual[name] for name in self.tests - self.aside}
+        chosen = [name for name in usual if name in first or usual[name] < QUICK]
+        chosen.sort(key=lambda name: (usual[name] >= QUICK, name not in first, usual[name]))
+        for few in (chosen[at:at + FEW] for at in range(0, len(chosen), FEW)):
             if not self.make(*{program for name in few for program in self.programs[name]}):
                 return "does not compile", ""
-            changed = [name for name in few if name in first or self.built_since(began, self.programs[name])]
-            if by := self.failing(changed):
+            if by := self.failing([name for name in few
+                                   if name in first or self.built_since(began, self.programs[name])]):
                 return "noticed", by
         return "missed", ""
 

@@ -122,8 +122,7 @@ class Project:
     def draw(self, seed=1, count=1000, part="src"):
         rows = mutate.draw(self.root, seed, count, part)
         mutate.write(self.table, f"# seed {seed}, part {part}, commit none", rows)
-        rows = mutate.read(self.table)[1]
-        return [{**row, "before": mutate.plain(row["before"]), "after": mutate.plain(row["after"])} for row in rows]
+        return mutate.read(self.table)[1]
 
     def run(self, count=None):
         said = io.StringIO()
@@ -301,7 +300,7 @@ def helps():
     """--help helps, and what is not known is refused with a sentence"""
     for words, status, sentence in ((["--help"], 0, "scripts/mutate draw TABLE SEED COUNT"), (["run", "/nowhere"], 1, "/nowhere"),
                                     *((words.split(), 1, "see scripts/mutate --help") for words in
-                                      ("", "bogus t", "draw t", "draw t x 3", "draw t 1 3 docs", "again"))):
+                                      ("", "bogus t", "draw t", "draw t x 3", "draw t 1 3 docs", "again", "run t x", "report t u"))):
         done = subprocess.run([SCRIPT, *words], capture_output=True, text=True)
         expect(done.returncode == status and sentence in done.stdout + done.stderr and "Traceback" not in done.stderr, words, done)
 
