@@ -10,8 +10,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-QUICK = ("unit", "property", "stress", "fleet", "redis", "chaos", "command", "model", "gateway", "nginx", "alerts", "docs", "install")
-WHOLE = ("long", "soak", "address", "thread", "sanitizers", "platforms", "trixie", "arm64", "servers", "lint", "fuzz", "package")
+QUICK = "unit property stress fleet redis chaos command model gateway nginx alerts docs install".split()
+WHOLE = "long soak address thread sanitizers platforms trixie arm64 servers lint fuzz package".split()
 BAD = ("FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS")
 # Meson's verbose lines: a test begins, one of its cases ends, a test ends.
 BEGUN = re.compile(r" *(\d+)/\d+ (?:.* / )?(\S+) +RUNNING\b")
@@ -24,13 +24,13 @@ def refuse(message):
     sys.exit(2)
 
 
-# Clones share what ccache keeps: what is compiled is the same wherever it lies, but for the folder in its debugging information.
+# Clones share what ccache keeps: what is compiled differs by the folder in its debugging information alone.
 os.environ.setdefault("CCACHE_NOHASHDIR", "1")
 
 
-def configure(build, *words):
+def configure(build, *words, root=ROOT):
     if not (build / "build.ninja").exists():
-        done = subprocess.run(["meson", "setup", build, ROOT, *words], capture_output=True, text=True, check=False)
+        done = subprocess.run(["meson", "setup", build, root, *words], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
 
@@ -39,8 +39,15 @@ def introspect(build, what):
     return json.loads((build / "meson-info" / f"intro-{what}.json").read_text())
 
 
-def tests_of(build, files):
-    """Names of the tests that these files of tests/ are run by, soaks left out."""
+def listed(build, words):
+    """Names of the tests that meson test would run with these words."""
+    command = ["meson", "test", "-C", build, "--no-rebuild", "--list", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {line.split(" / ")[-1] for line in done.stdout.splitlines()}
+
+
+def tests_of(build, files, root=ROOT):
+    """Names of the tests that these files of tests/ are run by, by file; soaks left out."""
     sources = {}  # of each program
     for target in introspect(build, "targets"):
         for program in target["filename"]:
@@ -51,23 +58,18 @@ def tests_of(build, files):
             for word in test["cmd"]:
                 for source in [word, *sources.get(word, [])]:
                     runs.setdefault(os.path.realpath(source), []).append(test["name"])
-    found = []
-    for file in files:
-        path = ROOT / file
-        # A model is run by the script beside it.
-        runner = path.parent / "run" if path.suffix == ".pml" else path
-        if str(runner) not in runs:
-            refuse(f"{file} is not a test of this build: see tests/meson.build, and what the test needs")
-        found += runs[str(runner)]
-    return sorted(set(found))
+    # A model is run by the script beside it.
+    runners = [str(root / (os.path.dirname(file) + "/run" if file.endswith(".pml") else file)) for file in files]
+    return {file: set(runs[runner]) for file, runner in zip(files, runners) if runner in runs}
 
 
 def meson_events(build, words):
-    """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, how many tests there are)."""
-    command = ["meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
+    """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, number of tests)."""
+    # Meson ends its tests when it is ended, and it is when this ends.
+    command = ["setpriv", "--pdeathsig", "TERM", "meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
     names, failed = {}, set()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
-                          errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                          text=True, errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
         before = ""
         for line in process.stdout:
             line = line.rstrip()
@@ -120,7 +122,8 @@ class Progress:
         self.took[name] = seconds
         left = self.left()
         time_left = f", {minutes(left)} left" if left is not None and self.done < count else ""
-        self.say(f"[{self.done}/{count}{time_left}] {'not ok' if result in BAD else result.lower()}: {name}, {cases} cases, {seconds:.1f} s")
+        word = "not ok" if result in BAD else result.lower()
+        self.say(f"[{self.done}/{count}{time_left}] {word}: {name}, {cases} cases, {seconds:.1f} s")
 
     def keep(self):
         self.path.parent.mkdir(exist_ok=True)
@@ -132,8 +135,7 @@ def run_tests(build, words):
     jobs = os.cpu_count() + 1  # some tests wait for most of their time
     progress = Progress(build)
     subprocess.run(["ninja", "-C", build, "--quiet", "build.ninja"], check=True)  # for tests that were added
-    listed = subprocess.run(["meson", "test", "-C", build, "--no-rebuild", "--list", *words], capture_output=True, text=True, check=False)
-    progress.wanted = {line.split(" / ")[-1] for line in listed.stdout.splitlines()}
+    progress.wanted = listed(build, words)
     passed, failures, cases = 0, [], {}
     for kind, test, *rest in meson_events(build, ["--num-processes", str(jobs), "--timeout-multiplier", "3", *words]):
         if kind == "case":
@@ -166,7 +168,8 @@ def print_tap(build, setup, words):
     for kind, test, *rest in meson_events(build, ["--no-rebuild", "--num-processes", "1", "--logbase", log, *words]):
         if kind == "case":
             name = f"{test}: {rest[0]}".replace("#", "no.")
-            print(f"{'not ok' if rest[1] in BAD else 'ok'} - {name}{' # SKIP' if rest[1] == 'SKIP' else ''}", flush=True)
+            word, skipped = "not ok" if rest[1] in BAD else "ok", " # SKIP" if rest[1] == "SKIP" else ""
+            print(f"{word} - {name}{skipped}", flush=True)
             bad |= {test} if rest[1] in BAD else set()
     for name, text in said_by(build, log, bad).items():
         print(f"# == {name}", *[f"# {line}" for line in text.splitlines()[-60:]], sep="\n")
@@ -174,7 +177,7 @@ def print_tap(build, setup, words):
 
 
 def steady(path):
-    """Five runs of the quick suites and one of everything, each beside a busy loop on each core. Goes on where it stopped."""
+    """Five runs of the quick suites and one of all, each beside a busy loop on each core. Goes on where it stopped."""
     runs = [[]] * 5 + [["--all"]]
     kept = path.read_text().splitlines() if path.exists() else []
     for number, words in list(enumerate(runs, 1))[len(kept):]:
@@ -194,7 +197,7 @@ def steady(path):
 def main(words):
     if words[:1] == ["--steady"] and len(words) == 1:
         return steady(ROOT / "build-steady.txt")
-    if words[:1] == ["--tap"]:  # DIRECTORY "MESON SETUP WORDS" MESON TEST WORDS...: what meson.build and scripts/platform use
+    if words[:1] == ["--tap"]:  # DIRECTORY "MESON SETUP WORDS" MESON TEST WORDS...: for meson.build and scripts/platform
         return print_tap(pathlib.Path(words[1]), words[2].split(), words[3:])
     if words[:1] == ["--for"]:
         if len(words) == 1:
@@ -211,7 +214,11 @@ def main(words):
     subprocess.run([ROOT / "scripts/setup", "test"], check=True)
     configure(BUILD, "-Dbuildtype=debugoptimized", "-Dwerror=true")
     if words[:1] == ["--for"]:
-        chosen = tests_of(BUILD, found.stdout.split())
+        runs = tests_of(BUILD, found.stdout.split())
+        for file in found.stdout.split():
+            if file not in runs:
+                refuse(f"{file} is not a test of this build: see tests/meson.build, and what the test needs")
+        chosen = sorted(set().union(*runs.values()))
     else:
         subprocess.run(["ninja", "-C", BUILD, "--quiet"], check=True)
         chosen = (["--setup", "all"] if words else []) + [f"--suite={word}" for word in words if word != "--all"]

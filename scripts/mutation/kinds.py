@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""
-The kinds of mutants, and the drawing of them.
-
-Code is read by regular expressions, as scripts/house_rules/tree.py reads it: clang-format has laid it out, and
-comments, strings and preprocessor lines are blank.
-"""
+"""The kinds of mutants, and the drawing of them. Code is read by regular expressions, which rely on clang-format."""
 import collections
 import os
 import random
@@ -12,23 +7,11 @@ import re
 
 from house_rules.tree import Tree
 
-# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind.
+# Between two operands, as clang-format spaces them: a pointer's * and & have no space behind. Pairs change places.
 BETWEEN = r"(?<=[\w)\]'\"] )(?:%s)(?=\s)"
-SIMPLE = (
-    ("comparison turned", BETWEEN % "[<>]=?|[!=]=",
-     {"<": ">=", ">": "<=", "<=": ">", ">=": "<", "==": "!=", "!=": "=="}),
-    ("bound off by one", BETWEEN % "[<>]=?", {"<": "<=", ">": ">=", "<=": "<", ">=": ">"}),
-    ("plus and minus", BETWEEN % "[-+]", {"+": "-", "-": "+"}),
-    ("times and over", BETWEEN % "[*/]", {"*": "/", "/": "*"}),
-    ("and and or", BETWEEN % r"&&|\|\|", {"&&": "||", "||": "&&"}),
-    ("bits and and or", BETWEEN % "[&|]", {"&": "|", "|": "&"}),
-    ("shift turned", BETWEEN % "<<|>>", {"<<": ">>", ">>": "<<"}),
-    ("added or taken", BETWEEN % "[-+]=", {"+=": "-=", "-=": "+="}),
-    ("step turned", r"\+\+|--", {"++": "--", "--": "++"}),
-    ("return changed", r"(?<=\breturn )(?:true|false|0|-?1)(?=;)",
-     {"true": "false", "false": "true", "0": "1", "1": "0", "-1": "0"}),
-    ("jump dropped", r"\b(?:break|continue);", {"break;": ";", "continue;": ";"}),
-    ("constant doubled", r"(?<![\w.])(?:0x[\da-fA-F]+|\d+)(?=[uUlL]*(?![\w.]))", None))
+PAIRS = {"comparison turned": "< >= > <= == !=", "bound off by one": "< <= > >=", "plus and minus": "+ -",
+         "times and over": "* /", "and and or": "&& ||", "bits and and or": "& |", "shift turned": "<< >>",
+         "added or taken": "+= -="}
 STATEMENT = r"(?:[;{}]|:[ ]*\n)\s*"
 CALL = re.compile(STATEMENT + r"((?:\(void\) )?(?!free\()[A-Za-z_]\w*\()")
 ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\])* = )")
@@ -39,22 +22,20 @@ STRONG = re.compile(r"\b(?:(load|store|add|or|and|exchange|cas)_(?:acquire|relea
                     r"fence_compiler|barrier_all_threads)\(")
 
 
-def closing(code, at, until=None):
-    """Where the bracket that opens at a place is closed; or where a character comes that is in no bracket."""
+def closing(code, at, until=")]}"):
+    """Where the bracket that opens at a place is closed, or where one of these characters comes outside of brackets."""
     depth = 0
     for place in range(at, len(code)):
         depth += (code[place] in "([{") - (code[place] in ")]}")
-        if (until and depth == 0 and code[place] == until) or (not until and depth == 0):
-            return place
-        if depth < 0:
-            break
+        if depth < 0 or (depth == 0 and code[place] in until):
+            return place if depth == 0 else None
     return None
 
 
 def changeable(source):
     """A file's code, at its offsets, as far as it may be changed: bodies of functions. All else is blank."""
     lines = source.plain.split("\n")
-    bodies = {number for f in source.functions for number in range(f.end - f.length, f.end)}
+    bodies = {number for f in source.functions for number in range(f.end - f.body.count("\n") - 1, f.end)}
     code = "\n".join(line if number in bodies else " " * len(line) for number, line in enumerate(lines))
     for match in SPARED.finditer(code):
         end = closing(code, match.end() - 1) or match.end()
@@ -76,29 +57,37 @@ def orderings(code):
 
 
 def doubled(word):
-    if word.startswith("0x"):
-        return hex(2 * int(word, 16) or 1)
-    if word.startswith("0") and word != "0":
-        return f"0{2 * int(word, 8) or 1:o}"
-    return str(2 * int(word) or 1)
+    base, form = (16, "0x{:x}") if word.startswith("0x") else (8, "0{:o}") if word[0] == "0" < word else (10, "{}")
+    return form.format(2 * int(word, base) or 1)
+
+
+# Pattern, and what becomes of a word.
+WORDS = {"step turned": (r"\+\+|--", {"++": "--", "--": "++"}.get),
+         "return changed": (r"(?<=\breturn )(?:true|false|0|-?1)(?=;)",
+                            {"true": "false", "false": "true", "0": "1", "1": "0", "-1": "0"}.get),
+         "jump dropped": (r"\b(?:break|continue);", lambda word: ";"),
+         "constant doubled": (r"(?<![\w.])(?:0x[\da-fA-F]+|\d+)(?=[uUlL]*(?![\w.]))", doubled)}
+for name, pair in PAIRS.items():
+    signs = pair.split()
+    WORDS[name] = BETWEEN % "|".join(map(re.escape, signs)), {sign: signs[at ^ 1] for at, sign in enumerate(signs)}.get
 
 
 def mutants(code, text):
     """(kind, start, end, text) of each mutant of a file."""
-    for kind, pattern, turned in SIMPLE:
+    for kind, (pattern, turned) in WORDS.items():
         for match in re.finditer(pattern, code):
-            word = match[0]
-            yield kind, match.start(), match.end(), turned[word] if turned else doubled(word)
+            yield kind, match.start(), match.end(), turned(match[0])
     for match in re.finditer(r"\bif \(", code):
         end = closing(code, match.end() - 1)
         if end and code[match.end():end].strip():
             yield "condition negated", match.end() - 1, end + 1, f"(!{text[match.end() - 1:end + 1]})"
-    for kind, pattern in (("call dropped", CALL), ("assignment dropped", ASSIGNMENT)):
-        for match in pattern.finditer(code):
-            end = closing(code, match.end() - 1) if kind == "call dropped" else closing(code, match.end(), ";")
-            semicolon = end + (kind == "call dropped") if end else -1
-            if code[semicolon:semicolon + 1] == ";":
-                yield kind, match.start(1), semicolon + 1, ";"
+    for match in CALL.finditer(code):
+        end = closing(code, match.end() - 1)
+        if end and code.startswith(";", end + 1):
+            yield "call dropped", match.start(1), end + 2, ";"
+    for match in ASSIGNMENT.finditer(code):
+        if end := closing(code, match.end(), ";"):
+            yield "assignment dropped", match.start(1), end + 1, ";"
     for match in re.finditer(r"\b[A-Za-z_]\w*\(", code):
         start, end, spans = match.end(), closing(code, match.end() - 1), []
         while end and start < end:
@@ -132,7 +121,8 @@ def draw(root, seed, count, part="src"):
         kind = chance.choice(sorted(found[module]))
         places = found[module][kind]
         rows.append({"number": len(rows) + 1, **places.pop(chance.randrange(len(places)))})
-        for folder, key in ((found[module], kind), (found, module)):
-            if not folder[key]:
-                del folder[key]
+        if not places:
+            del found[module][kind]
+        if not found[module]:
+            del found[module]
     return rows

@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where mutants are tried: a build directory of its own, and the tests of it that may notice."""
-import contextlib
-import json
+"""Where mutants are tried: in a copy of the project with a build of its own. The working tree is never touched."""
+import collections
+import filecmp
 import os
-import pathlib
 import re
-import resource
-import signal
+import shlex
+import shutil
 import subprocess
 import sys
 import time
 
+import suites
 from house_rules import guards
 from house_rules.tree import Tree
+
+QUICK = 10  # usual seconds: a test that takes longer is run for the files that it guards alone
+FEW = 6  # tests that are linked at once: linking all of them takes longer than most mutants live
+# A test is killed first where memory ends, and what it fills /tmp with and leaves running ends with it.
+BOUNDS = "ulimit -c 0; echo 1000 >/proc/self/oom_score_adj; "
+APART = "unshare --mount --pid --fork --kill-child --mount-proc".split()
+MOUNT = "mount -t tmpfs -o size=2g tmpfs {} && "
 
 
 def fail(sentence):
@@ -20,175 +27,113 @@ def fail(sentence):
 
 
 class Workshop:
-    """A build directory, its tests, and what they are without a mutant."""
-    APART = {"soak", "install", "docs", "alerts", "model"}  # suites that test little C, or test it for hours
-    SUITES = {"apps/gateway": "gateway", "apps/weir": "command", "apps/nginx": "nginx", "apps/fleetsim": "fleet"}
-    QUICK = 10  # seconds: a test that takes longer is run for the files that it guards alone
-    OTHERS = {"unit", "property", "stress", "redis"}  # suites whose quick tests are run for any file, but last
-    FEW = 16  # tests that are linked at once
-    MEMORY = 4 << 30  # bytes of each process: more than any test needs, less than a machine has
-    ROOM = 'mount -t tmpfs -o size=2g tmpfs /dev/shm && {} && "$@"; exit $?'
+    def __init__(self, folder, threads):
+        self.threads, self.tree, self.build = threads, folder / "tree", folder / ("build-tsan" if threads else "build")
+        self.usual = collections.defaultdict(lambda: QUICK, suites.Progress(suites.BUILD).usual)
+        self.sound, self.aside = set(), set()  # tests that passed in this run, and that fail without a mutant
+        # 4 GB for each process; ThreadSanitizer's own memory is beyond any bound.
+        script, apart = BOUNDS + ("" if threads else "ulimit -d 4194304; "), []
+        if subprocess.run([*APART, "true"], capture_output=True).returncode == 0:
+            script += "".join(MOUNT.format(path) for path in ("/dev/shm", "/tmp") if not folder.is_relative_to(path))
+            apart = APART
+        self.room = [*apart, "sh", "-c", script + '"$@"; exit $?', "sh"]
 
-    def __init__(self, root, part):
-        self.root, self.threads, self.tree = pathlib.Path(root), part == "orderings", Tree(root)
-        self.build = self.root / ("build-mutate-tsan" if self.threads else "build-mutate")
-        self.kept, self.usual_file = self.build / "mutant.json", self.build / "usual.json"
-        # A room of its own for a test: what it fills /tmp with, and what it leaves running, ends with it.
-        inside = self.root.resolve().is_relative_to("/tmp")
-        mounts = self.ROOM.format("true" if inside else "mount -t tmpfs -o size=2g tmpfs /tmp")
-        self.room = "unshare --mount --pid --fork --kill-child --mount-proc sh -c".split() + [mounts, "sh"]
-        if subprocess.run([*self.room, "true"], capture_output=True).returncode:
-            self.room = []
+    def refresh(self):
+        """Makes the copy what the working tree is. What is the same stays as it is, so that little is compiled."""
+        git = ["git", "-C", suites.ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        names = subprocess.check_output(git, text=True).split("\0")
+        wanted = {self.tree / name: suites.ROOT / name for name in names if (suites.ROOT / name).is_file()}
+        for copy in set(self.tree.rglob("*")) - wanted.keys():
+            if not copy.is_dir():
+                copy.unlink()
+        for copy, original in wanted.items():
+            if not copy.exists() or not filecmp.cmp(original, copy, shallow=False):
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(original, copy)
 
-    def prepare(self, rows):
-        """Builds the sources without a mutant, and sees that the first row's tests pass."""
-        options = ["-Db_sanitize=thread", "-Db_lundef=false"] if self.threads else []
-        if not (self.build / "build.ninja").exists():
-            options += ["-Dbuildtype=debugoptimized", "-Dbench=disabled"]
-            subprocess.run(["meson", "setup", self.build, self.root, *options], check=True, stdout=subprocess.DEVNULL)
-        if not self.make("build.ninja"):
-            fail("meson cannot configure the sources as they are")
-        tests, targets = {}, {}
-        for target in json.loads((self.build / "meson-info/intro-targets.json").read_text()):
-            sources = [source for part in target["target_sources"] for source in part.get("sources", [])]
-            targets[target["id"]] = [os.path.relpath(name, self.build) for name in target["filename"]], sources
-        for test in json.loads((self.build / "meson-info/intro-tests.json").read_text()):
-            test["suites"] = {suite.split(":")[-1] for suite in test["suite"]}
-            parts = [targets[target] for target in test["depends"] if target in targets]
-            test["targets"] = {name for names, _ in parts for name in names}
-            words = [*test["cmd"], *(source for names, sources in parts for source in sources
-                                     if str(self.build / names[0]) == test["cmd"][0])]
-            test["files"] = {os.path.relpath(word, self.root) for word in words if os.path.isabs(word)}
-            if not test["suites"] & self.APART and (not self.threads or test["suites"] & {"stress", "thread"}):
-                tests[test["name"]] = test
-        self.tests, self.usual = tests, json.loads(self.usual_file.read_text()) if self.usual_file.exists() else {}
-        fresh = not self.usual
-        self.build_or_fail({target for test in tests.values() for target in test["targets"] if fresh})
-        self.objects = {}  # of each source
-        for part in subprocess.check_output(["ninja", "-C", self.build, "-t", "deps"], text=True).split("\n\n"):
-            name, *files = part.split("\n")
-            for file in files if "VALID" in name else []:
-                path = os.path.relpath(os.path.join(self.build, file.strip()), self.root)
-                self.objects.setdefault(path, []).append(name.split(":")[0])
-        objects = {name for row in rows for name in self.objects_of(row["file"])}
-        self.build_or_fail(objects)
-        self.code = {name: self.read_code(name) for name in objects}
-        self.complaints = self.lint()
-        first = self.guards_of(rows[0]["file"], True) if rows else []
-        for name in first:
-            if (self.usual.get(name) or 0) < self.QUICK:
-                self.learn(name)
-        if bad := [name for name in first if self.usual[name] is None]:
-            fail(f"{', '.join(bad)} fails without a mutant: see {self.build}/last-test.log")
-
-    def learn(self, name):
-        """Runs a test on the sources as they are. One that fails there says nothing about mutants, and is set aside."""
-        self.usual.pop(name, None)
-        self.build_or_fail(self.tests[name]["targets"])
-        if not self.passes(name, self.tests[name]["timeout"]):
-            self.note(name, None)
-            print(f"{name} fails without a mutant: it is set aside", flush=True)
-
-    def note(self, name, seconds):
-        self.usual[name] = seconds
-        self.usual_file.write_text(json.dumps(self.usual, indent=1))
+    def prepare(self):
+        """Builds the copy without a mutant, and takes down what mutants are held against."""
+        if not self.usual:
+            fail("run scripts/test first: it notes how long each test takes")
+        self.refresh()
+        options = ["-Doptimization=2", "-Ddebug=false", "-Dbench=disabled"]  # objects hold code and nothing about lines
+        if self.threads:
+            options += ["-Db_sanitize=thread", "-Db_lundef=false"]
+            os.environ.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+        suites.configure(self.build, *options, root=self.tree)
+        if not self.make("all") or self.rules_are_broken():
+            fail(f"without a mutant the sources do not build, or break a rule: see {self.build}/last-build.log")
+        self.tests = suites.listed(self.build, ["--suite=stress", "--suite=thread"] if self.threads else [])
+        files = {target["id"]: target["filename"] for target in suites.introspect(self.build, "targets")}
+        self.programs = {test["name"]: [os.path.relpath(file, self.build) for target in test["depends"]
+                                        for file in files.get(target, [])]
+                         for test in suites.introspect(self.build, "tests")}
+        compiled = subprocess.check_output(["ninja", "-C", self.build, "-t", "deps"], text=True)
+        objects = re.findall(r"^(?!tests/)(\S+): .*\(VALID\)$", compiled, re.M)
+        self.code = {name: (self.build / name).read_bytes() for name in objects}
 
     def make(self, *targets):
         with open(self.build / "last-build.log", "w") as log:
-            done = subprocess.run(["ninja", "-C", self.build, *targets], stdout=log, stderr=log) if targets else None
-        return done is None or done.returncode == 0
+            return not targets or not subprocess.call(["ninja", "-C", self.build, *targets], stdout=log, stderr=log)
 
-    def build_or_fail(self, targets):
-        if not self.make(*targets):
-            fail(f"the sources do not build as they are, without a mutant: see {self.build}/last-build.log")
+    def rules_are_broken(self):
+        """Those about atomics are of use to mutants of orderings alone."""
+        return self.threads and subprocess.run([self.tree / "scripts/house"], stdout=subprocess.DEVNULL).returncode != 0
 
-    def objects_of(self, path):
-        objects = self.objects.get(path, [])
-        return [name for name in objects if not name.startswith("tests/")] or objects
+    def try_row(self, row):
+        """(state, who noticed) of a row."""
+        path = self.tree / row["file"]
+        text = path.read_text(encoding="utf-8")
+        at = sum(len(line) + 1 for line in text.split("\n")[:int(row["line"]) - 1]) + int(row["column"]) - 1
+        if not text.startswith(row["before"], at):
+            return "gone", ""
+        path.write_text(text[:at] + row["after"] + text[at + len(row["before"]):], encoding="utf-8")
+        state, by = self.judge(row["file"])
+        path.write_text(text, encoding="utf-8")
+        if by in self.tests - self.sound and self.make(*self.programs[by]) and self.failing([by]):
+            self.aside.add(by)
+            print(f"{by} fails without a mutant as well: it is set aside", flush=True)
+            return self.try_row(row)
+        return state, by
 
-    def read_code(self, name):
-        copy = self.build / "last-object.o"
-        subprocess.run(["objcopy", "--strip-debug", self.build / name, copy], check=True)
-        return hash(copy.read_bytes())
-
-    def lint(self):
-        """What the rules complain of. Those about atomics are of use to mutants of orderings alone."""
-        if not self.threads:
-            return set()
-        done = subprocess.run([self.root / "scripts/house", "--check"], capture_output=True, text=True)
-        return set(re.findall("^not ok.*", done.stdout, re.M))
-
-    def by_time(self, names, aside=False):
-        """The quick ones first, as far as they pass without a mutant, or have not been run yet."""
-        known = [name for name in names if aside or self.usual.get(name, 0) is not None]
-        return sorted(known, key=lambda name: (self.usual.get(name) or 0, name.split("/")[0] != "unit", name))
-
-    def suite_of(self, path):
-        return self.SUITES.get("/".join(path.split("/")[:2]), "stress" if self.threads else "unit")
-
-    def guards_of(self, path, aside=False):
-        files = set(guards.tests_for(self.tree, path))
-        found = [name for name, test in self.tests.items() if test["files"] & files]
-        of_suite = [name for name, test in self.tests.items() if self.suite_of(path) in test["suites"]]
-        return self.by_time(found or of_suite, aside)
-
-    def passes(self, name, patience=60):
-        """By its exit status and its lines of TAP. A test that fails is run twice, one that hangs once."""
-        test = self.tests[name]
-        usual = self.usual.get(name)
-        limit = patience if usual is None else max(20, 10 * usual)
-        environment = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1", **os.environ, **test["env"]}
-
-        def bound():
-            pathlib.Path("/proc/self/oom_score_adj").write_text("1000")  # where memory ends, a test is killed first
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if not self.threads:  # the sanitizer's own memory is beyond any bound
-                resource.setrlimit(resource.RLIMIT_DATA, (self.MEMORY, self.MEMORY))
-        for _ in range(2):
-            began = time.monotonic()
-            with open(self.build / "last-test.log", "w+", errors="replace") as log:
-                child = subprocess.Popen([*self.room, *test["cmd"]], cwd=test["workdir"] or self.build, env=environment,
-                                         stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                                         preexec_fn=bound)
-                try:
-                    code = child.wait(limit)
-                except subprocess.TimeoutExpired:
-                    return False
-                finally:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(child.pid, signal.SIGKILL)
-                    child.wait()
-                log.seek(0)
-                text = log.read()
-            planned = sum(int(number) for number in re.findall(r"^1\.\.(\d+)", text, re.M))
-            lines = re.findall("^(?:not )?ok", text, re.M)
-            if code in (0, 77) and "not ok" not in lines and planned <= len(lines):
-                if name not in self.usual:  # a mutant that passes takes as long as none
-                    self.note(name, round(time.monotonic() - began, 1))
-                return True
-        return False
-
-    def judge(self, row):
-        """(state, who noticed) of the mutant in the sources; "unknown" where a test fails that never passed."""
-        began, objects = time.time(), self.objects_of(row["file"])
-        if not self.make(*objects):
+    def judge(self, path):
+        """(state, who noticed) of the mutant that stands in a file of the copy. The file's guards are asked first."""
+        began = time.time()
+        if not self.make(*self.code):
             return "does not compile", ""
-        if objects and all(self.read_code(name) == self.code[name] for name in objects):
+        fresh = self.built_since(began, self.code)
+        if fresh and all((self.build / name).read_bytes() == self.code[name] for name in fresh):
             return "no change", ""
-        if self.lint() - self.complaints:
+        if self.rules_are_broken():
             return "noticed", "lint"
-        first = self.guards_of(row["file"])
-        quick = {name for name in self.tests if (self.usual.get(name) or 0) < self.QUICK}
-        suites = set() if self.threads else self.OTHERS | {self.suite_of(row["file"])}
-        others = self.by_time(name for name in quick - set(first) if self.tests[name]["suites"] & suites)
-        slow = [name for name in first if name not in quick]
-        # Linking all tests takes longer than most mutants live: a few at a time.
-        parts = [others[at:at + self.FEW] for at in range(0, len(others), self.FEW)]
-        for names in ([name for name in first if name in quick], *parts, slow):
-            if not self.make(*{target for name in names for target in self.tests[name]["targets"]}):
+        files = guards.tests_for(Tree(self.tree), path)
+        first = set().union(*suites.tests_of(self.build, files, root=self.tree).values())
+        usual = {name: self.usual[name] for name in self.tests - self.aside}
+        chosen = [name for name in usual if name in first or usual[name] < QUICK]
+        chosen.sort(key=lambda name: (usual[name] >= QUICK, name not in first, usual[name]))
+        for few in (chosen[at:at + FEW] for at in range(0, len(chosen), FEW)):
+            if not self.make(*{program for name in few for program in self.programs[name]}):
                 return "does not compile", ""
-            for name in names:
-                built = [os.path.getmtime(self.build / target) >= began for target in self.tests[name]["targets"]]
-                if (any(built) or name in first) and not self.passes(name):
-                    return "noticed" if name in self.usual else "unknown", name
+            if by := self.failing([name for name in few
+                                   if name in first or self.built_since(began, self.programs[name])]):
+                return "noticed", by
         return "missed", ""
+
+    def built_since(self, began, names):
+        return [name for name in names if os.path.getmtime(self.build / name) >= began]
+
+    def failing(self, names):
+        """The first of these tests that fails, or None. One that fails is run twice, one that hangs once."""
+        failed = None
+        while names:
+            limit = max(20, (100 if self.threads else 10) * max(self.usual[name] for name in names))
+            wrapper = shlex.join(["timeout", "--signal=KILL", str(limit), *self.room])
+            words = ["--no-rebuild", "--maxfail=1", "--num-processes=1", "--timeout-multiplier=0", "--wrapper", wrapper]
+            ended = {name: rest for kind, name, *rest in suites.meson_events(self.build, [*words, *names])
+                     if kind == "test" and rest[0] != "INTERRUPT"}
+            bad = next((name for name, (result, *_) in ended.items() if result in suites.BAD), None)
+            self.sound |= ended.keys() - {bad}
+            if bad is None or bad == failed or ended[bad][1] >= limit:
+                return bad
+            names, failed = [name for name in names if name not in ended or name == bad], bad
+        return None

@@ -1,24 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """
-What scripts/mutate draws, tries and puts back: mutate_test.py SOURCE_DIRECTORY. Prints TAP.
+What scripts/mutate draws and tries: mutate_test.py SOURCE_DIRECTORY. Prints TAP.
 
 Guards: scripts/mutate, scripts/mutation/kinds.py, scripts/mutation/workshop.py
 
 The mutants are those of a made-up C file in a repository of its own. A workshop that judges at once takes the place of the
-one that builds and tests.
+one that builds and tests, but for one check, which builds a library of three lines and its tests.
 """
 import contextlib
 import importlib.machinery
 import io
 import json
-import os
 import pathlib
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import types
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install"))
@@ -82,24 +80,40 @@ def expect(good, *said):
         raise Failed("\n".join(str(word) for word in said))
 
 
-class Project:
-    """A repository with the C file, and a workshop for it that judges by a function."""
+class Shop(mutate.Workshop):
+    """A workshop that builds nothing, and judges by a function."""
 
-    def __init__(self, judge=lambda row: ("noticed", "unit/a")):
-        self.folder = tempfile.TemporaryDirectory()
+    def __init__(self, root, judge):
+        self.tree, self.build, self.judge_row = root / "copy", root, judge
+        self.sound, self.aside, self.tests, self.programs = set(), set(), {"unit/a"}, {"unit/a": []}
+
+    def prepare(self):
+        self.refresh()
+
+    def judge(self, path):
+        return self.judge_row((self.tree / path).read_text())
+
+    def failing(self, names):
+        self.sound |= set(names)
+
+
+class Project:
+    """A repository with the C file, and a workshop for it."""
+
+    def __init__(self, judge=lambda text: ("noticed", "unit/a")):
+        self.folder = tempfile.TemporaryDirectory(prefix="weir-mutate-")
         self.root = pathlib.Path(self.folder.name)
         self.source = self.root / "src/a/c.c"
+        self.copy = self.root / "copy/src/a/c.c"
         self.table = self.root / "table.tsv"
-        self.kept = self.root / "mutant.json"
-        self.judge = judge
-        self.prepare = lambda rows: None
-        self.learned = []
-        self.learn = self.learned.append
+        self.shop = Shop(self.root, judge)
 
     def __enter__(self):
         self.source.parent.mkdir(parents=True)
         self.source.write_text(C_FILE)
+        (self.root / ".gitignore").write_text("/copy/\n/table.tsv\n")
         subprocess.run(["git", "init", "--quiet", self.root], check=True)
+        mutate.suites.ROOT = self.root
         return self
 
     def __exit__(self, *_):
@@ -111,8 +125,10 @@ class Project:
         return mutate.read(self.table)[1]
 
     def run(self, count=None):
-        with contextlib.redirect_stdout(io.StringIO()):
-            mutate.run(self, self.table, count)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            mutate.run(self.shop, self.table, count)
+        return said.getvalue()
 
     def states(self):
         return [row["state"] for row in mutate.read(self.table)[1]]
@@ -161,32 +177,34 @@ def seeds():
 
 
 def tries_rows():
-    """rows are tried one after another, and what was found is in the table; more is tried where it was stopped"""
+    """rows are tried one after another in a copy, and what was found is in the table; more is tried where it was stopped"""
     seen = []
 
-    def judge(row):
-        seen.append((row["number"], project.source.read_text()))
+    def judge(text):
+        seen.append(text)
         return ("missed", "") if len(seen) == 2 else ("noticed", "unit/a")
     with Project(judge) as project:
         project.draw(3, 3)
         project.run(2)
         expect(project.states() == ["noticed", "missed", "", ""], project.states())
         project.run()
-        expect([number for number, _ in seen] == ["1", "2", "3", "4"], seen)
-        expect(all(text != C_FILE for _, text in seen) and project.source.read_text() == C_FILE, "not put back")
+        expect(len(set(seen)) == 4 and C_FILE not in seen, "not four mutants", *seen)
+        expect(project.source.read_text() == C_FILE == project.copy.read_text(), "not put back")
         expect(mutate.read(project.table)[1][0]["by"] == "unit/a", project.table.read_text())
         mutate.main(["again", str(project.table)])
         expect(project.states() == ["noticed", "", "noticed", "noticed"], project.states())
 
 
-def learns():
-    """a test that never passed is run without the mutant before it counts"""
-    def judge(row):
-        return ("noticed" if project.learned else "unknown"), "unit/a"
-    with Project(judge) as project:
+def sets_aside():
+    """a test that never passed is run without the mutant before it counts, and set aside if it fails there as well"""
+    with Project(lambda text: ("noticed", "unit/a") if not project.shop.aside else ("missed", "")) as project:
         project.draw(3, 1)
         project.run(1)
-        expect(project.learned == ["unit/a"] and project.states()[0] == "noticed", project.learned, project.states())
+        expect(project.states()[0] == "noticed" and project.shop.sound == {"unit/a"}, project.states())
+        project.shop.sound.clear()
+        project.shop.failing = lambda names: names[0]
+        said = project.run(1)
+        expect(project.states()[1] == "missed" and "unit/a fails without a mutant as well" in said, project.states(), said)
 
 
 def moved_places():
@@ -195,54 +213,74 @@ def moved_places():
         project.draw(3, 3)
         project.source.write_text("\n\n" + C_FILE)
         project.run()
-        expect(set(project.states()) == {"gone"} and project.source.read_text() == "\n\n" + C_FILE, project.states())
+        expect(set(project.states()) == {"gone"} and project.copy.read_text() == "\n\n" + C_FILE, project.states())
 
 
-def stop(project, how):
-    """Stops a run by a signal while a mutant stands in the sources."""
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        project.judge = lambda row: time.sleep(60)
-        try:
-            project.run()
-        finally:
-            os._exit(1)
-    until = time.monotonic() + 20
-    while project.source.read_text() in (C_FILE, "") and time.monotonic() < until:
-        time.sleep(0.01)
-    os.kill(child, how)
-    os.waitpid(child, 0)
-
-
-def stopped():
-    """SIGTERM and Ctrl-C put the source back"""
-    for how in (signal.SIGTERM, signal.SIGINT):
-        with Project() as project:
-            project.draw(3, 3)
-            stop(project, how)
-            expect(project.source.read_text() == C_FILE and not project.kept.exists(), how, project.source.read_text())
-            expect(not any(project.states()), project.states())
-
-
-def killed():
-    """what a killed run left in the sources is put back by the next one, but not over an edit"""
+def copies():
+    """a run begins with a copy of the working tree, in which only what differs is written anew"""
     with Project() as project:
-        project.draw(3, 3)
-        stop(project, signal.SIGKILL)
-        left = project.source.read_text()
-        expect(left != C_FILE, "nothing is left")
-        kept = project.kept.read_text()
-        project.run()
-        expect(project.source.read_text() == C_FILE and set(project.states()) == {"noticed"}, project.states())
-        project.kept.write_text(kept)
-        project.source.write_text("/* edited */\n")
-        try:
-            project.run()
-        except SystemExit as problem:
-            expect("was edited while a mutant stood in it" in str(problem), problem)
-        expect(project.source.read_text() == "/* edited */\n", "the edit is gone")
-        expect(json.loads(kept)[2] == left, "what was kept is not the mutant")
+        same = project.root / "src/a/same.h"
+        same.write_text("")
+        project.shop.refresh()
+        kept = (project.copy.parent / "same.h").stat().st_mtime_ns
+        project.copy.write_text("a mutant of a run that was killed")
+        (project.copy.parent / "gone.c").write_text("")
+        project.shop.refresh()
+        expect(project.copy.read_text() == C_FILE, "a mutant is left")
+        expect(sorted(path.name for path in project.copy.parent.iterdir()) == ["c.c", "same.h"], "files are left")
+        expect((project.copy.parent / "same.h").stat().st_mtime_ns == kept, "a file that is the same was written")
+
+
+# A project with a library, a test that notices, one that fails by itself, and a table of one mutant of each state.
+SMALL = {
+    "meson.build": """project('small', 'c')
+small = static_library('small', 'src/a/small.c')
+test('unit/small', executable('small_test', 'tests/small_test.c', link_with: small), protocol: 'tap')
+test('unit/broken', executable('broken_test', 'tests/broken_test.c', link_with: small), protocol: 'tap')
+""",
+    "meson_options.txt": "option('bench', type: 'feature')\n",
+    "src/a/small.c": """int twice(int a);
+int unused(int a);
+int twice(int a) { return a + a; }
+int unused(int a) { return a + 1; }
+int same(int a); int same(int a) { return a * 1; }
+int hang(int a); int hang(int a) { while (a > 7) { } return a; }
+""",
+    "tests/small_test.c": """/* Guards: src/a/small.c */
+#include <stdio.h>
+int twice(int a);
+int hang(int a);
+int main(void) { printf("1..1\\n%s 1 - twice\\n", twice(hang(3)) == 6 ? "ok" : "not ok"); return 0; }
+""",
+    "tests/broken_test.c": """/* Guards: src/a/small.c */
+#include <stdio.h>
+int main(void) { puts("1..1\\nnot ok 1 - always"); return 0; }
+""",
+    "build/meson-logs/durations.json": json.dumps({"unit/small": 0.2, "unit/broken": 0.1}),
+    ".gitignore": "/build*/\n"}
+MUTANTS = ((3, "a + a", "a - a", "noticed", "unit/small"), (4, "a + 1", "a - 1", "missed", ""), (5, "a * 1", "a / 1", "no change", ""),
+           (3, "a + a", "b + a", "does not compile", ""), (6, "a > 7", "a < 7", "noticed", "unit/small"), (1, "double", "long", "gone", ""))
+
+
+def builds_and_tests():
+    """a mutant is built and tested: noticed, missed, without effect, not compiled, or gone; what fails by itself is set aside"""
+    with tempfile.TemporaryDirectory(prefix="weir-mutate-") as folder:
+        root = pathlib.Path(folder)
+        shutil.copytree(SCRIPT.parent, root / "scripts")
+        for name, text in SMALL.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        subprocess.run(["git", "init", "--quiet", root], check=True)
+        lines = SMALL["src/a/small.c"].split("\n")
+        rows = [{"number": number, "file": "src/a/small.c", "line": line, "column": lines[line - 1].find(before) + 1 or 1,
+                 "kind": "made up", "before": before, "after": after}
+                for number, (line, before, after, *_) in enumerate(MUTANTS, 1)]
+        mutate.write(root / "table", "# seed 1, part src, commit none", rows)
+        done = subprocess.run([root / "scripts/mutate", "run", root / "table"], capture_output=True, text=True, timeout=250)
+        found = [(row["state"], row["by"]) for row in mutate.read(root / "table")[1]]
+        expect(found == [mutant[3:] for mutant in MUTANTS], *found, done)
+        expect("unit/broken fails without a mutant as well" in done.stdout, done)
+        expect((root / "src/a/small.c").read_text() == SMALL["src/a/small.c"], "the working tree is not as it was")
 
 
 def reports():
@@ -260,11 +298,12 @@ def reports():
 
 def helps():
     """--help helps, and what is not known is refused with a sentence"""
-    for words, status, sentence in ((["--help"], 0, "scripts/mutate draw TABLE SEED COUNT"), (["bogus", "t"], 1, "see scripts/mutate --help"),
-                                    (["draw", "t"], 1, "see scripts/mutate --help"), (["run", "/nowhere"], 1, "/nowhere"),
-                                    (["draw", "t", "x", "3"], 1, "whole numbers"), (["draw", "t", "1", "3", "docs"], 1, "src, apps or orderings")):
+    for words, status, sentence in ((["--help"], 0, "scripts/mutate draw TABLE SEED COUNT"), (["run", "/nowhere"], 1, "/nowhere"),
+                                    *((words.split(), 1, "see scripts/mutate --help") for words in
+                                      ("", "bogus t", "draw t", "draw t x 3", "draw t 1 3 docs", "again", "run t x", "report t u"))):
         done = subprocess.run([SCRIPT, *words], capture_output=True, text=True)
         expect(done.returncode == status and sentence in done.stdout + done.stderr and "Traceback" not in done.stderr, words, done)
 
 
-run_checks([every_kind, spares, weakens_orderings, seeds, tries_rows, learns, moved_places, stopped, killed, reports, helps])
+run_checks([every_kind, spares, weakens_orderings, seeds, tries_rows, sets_aside, moved_places, copies, builds_and_tests, reports,
+            helps])

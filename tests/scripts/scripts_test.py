@@ -6,7 +6,7 @@ The scripts read their arguments before they do anything: scripts_test.py SOURCE
 Whatever would install or build is replaced by a program that writes down how it was called.
 
 Guards: scripts/run, scripts/test, scripts/bench, scripts/setup, scripts/lint, scripts/servers, scripts/plots,
-scripts/platform, scripts/suites.py
+scripts/platform, scripts/suites.py, scripts/common.sh
 """
 import os
 import pathlib
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install
 from tap import Failed, Skipped, main as run_checks  # noqa: E402
 
 SOURCE = pathlib.Path(sys.argv[1])
-SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform", "package")
+SCRIPTS = ("run", "test", "bench", "setup", "lint", "servers", "plots", "platform", "package", "docs")
 # Says of every package that it is not installed.
 RECORD = '#!/bin/sh\necho "$(basename "$0") $*" >>"$RECORD_PATH"\n'
 SUDO = '#!/bin/sh\n[ "$1" != -n ] || shift\nexec "$@"\n'
