@@ -132,7 +132,7 @@ class Progress:
 
 def run_tests(build, words):
     """Runs meson test with these words and says what comes of it. How many cases passed, and how many failed."""
-    jobs = os.cpu_count() + 1  # some tests wait for most of their time
+    jobs = 2 * os.cpu_count()  # many tests wait for most of their time
     progress = Progress(build)
     subprocess.run(["ninja", "-C", build, "--quiet", "build.ninja"], check=True)  # for tests that were added
     progress.wanted = listed(build, words)

@@ -59,6 +59,7 @@ NOT_RUN = [
     ("docs/gateway.md", "sudo cp", ROOT),
     ("docs/gateway.md", "ip rule", "routes of the host; tests/gateway/transparent_test.py sets the same in a namespace"),
     ("docs/internals/architecture.md", " apps  bench", "a drawing"),
+    ("docs/internals/testing.md", "scripts/mutate draw", "it takes hours; tests/scripts/mutate_test.py runs the script"),
     ("docs/nginx.md", "scripts/setup nginx", ROOT),
     ("docs/nginx.md", "sudo ln -s", ROOT),
     ("docs/nginx.md", "limiting requests, excess", LOG),
