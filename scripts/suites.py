@@ -14,7 +14,7 @@ QUICK = "unit property stress fleet redis chaos command model gateway nginx aler
 WHOLE = "long soak address thread sanitizers platforms trixie arm64 servers lint fuzz package".split()
 BAD = ("FAIL", "ERROR", "TIMEOUT", "INTERRUPT", "UNEXPECTEDPASS")
 # Meson's verbose lines: a test begins, one of its cases ends, a test ends.
-BEGUN = re.compile(r" *(\d+)/\d+ (?:.* / )?(\S+) +RUNNING\b")
+BEGUN = re.compile(r" *(\d+)/(\d+) (?:.* / )?(\S+) +RUNNING\b")
 CASE = re.compile(r"▶ +(\d+)/\d+ (?:- )?(.*?) +(OK|FAIL|SKIP|EXPECTEDFAIL|UNEXPECTEDPASS)\b *$")
 ENDED = re.compile(r" *(\d+)/(\d+) (?:.* / )?(\S+) +(OK|SKIP|EXPECTEDFAIL|" + "|".join(BAD) + r") +([\d.]+)s")
 
@@ -67,26 +67,29 @@ def meson_events(build, words):
     """Runs meson test. Yields ("case", test, case, result) and ("test", test, result, seconds, number of tests)."""
     # Meson ends its tests when it is ended, and it is when this ends.
     command = ["setpriv", "--pdeathsig", "TERM", "meson", "test", "-C", build, "--verbose", "--no-stdsplit", *words]
-    names, failed = {}, set()
+    names, failed, ended, total = {}, set(), 0, 0
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           text=True, errors="replace", env={**os.environ, "COLUMNS": "300"}) as process:
-        before = ""
+        last = ""
         for line in process.stdout:
             line = line.rstrip()
             if match := BEGUN.match(line):
-                names[match[1]] = match[2]
+                names[match[1]], total = match[3], int(match[2])
             elif (match := CASE.match(line)) and match[1] in names:
                 failed |= {names[match[1]]} if match[3] in BAD else set()
                 yield "case", names[match[1]], match[2], match[3]
             elif (match := ENDED.match(line)) and names.get(match[1]) == match[3]:
                 # A test that died without a word is a failure, too.
                 if match[4] in BAD and match[3] not in failed:
+                    failed.add(match[3])
                     yield "case", match[3], f"ends well ({match[4].lower()})", "FAIL"
+                del names[match[1]]  # meson says once more at its end which tests failed
+                ended += 1
                 yield "test", match[3], match[4], float(match[5]), int(match[2])
             else:
-                before = line if not names else before
-    if not names and process.returncode != 0:
-        yield "case", str(build.name), f"runs its tests: {before}", "FAIL"
+                last = line or last
+    if ended != total or (process.returncode != 0 and not failed):
+        yield "case", build.name, f"runs all tests: {ended} of {total} ended, exit {process.returncode}, {last}", "FAIL"
 
 
 def said_by(build, log, names):

@@ -225,4 +225,52 @@ def tests_of_files():
             expect(done.returncode == status and f"scripts/test: {sentence}" in done.stderr and not tests, name, done)
 
 
-run_checks([helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
+# What meson says: a test with two cases, one with a bad case, one that dies, one without cases; then which of them failed.
+SAID = """ninja: no work to do.
+ 1/4 weir:unit / unit/a        RUNNING
+>>> build/tests/unit_a_test
+ 2/4 weir:unit+thread / unit/b RUNNING
+▶  1/4 - first OK
+▶  2/4 - bad FAIL
+▶  1/4 - second # of two OK
+ 1/4 weir:unit / unit/a        OK               0.21s   2 subtests passed
+ 2/4 weir:unit+thread / unit/b ERROR            0.30s   exit status 1
+ 3/4 weir:unit / unit/c        RUNNING
+ 4/4 weir:unit / unit/d        RUNNING
+ 3/4 weir:unit / unit/c        TIMEOUT          9.00s   killed by signal 15 SIGTERM
+"""
+SAID_LAST = """ 4/4 weir:unit / unit/d        OK               0.10s
+Summary of Failures:
+ 2/4 weir:unit+thread / unit/b ERROR            0.30s   exit status 1
+ 3/4 weir:unit / unit/c        TIMEOUT          9.00s   killed by signal 15 SIGTERM
+"""
+
+
+def counts():
+    """a test that dies, and a run that ends before its tests do, are failures"""
+    sys.path.insert(0, str(SOURCE / "scripts"))
+    import suites
+    path = os.environ["PATH"]
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        meson = pathlib.Path(place) / "meson"
+        os.environ["PATH"] = f"{place}:{path}"
+
+        def events(text, status):
+            meson.write_text(f"#!/bin/sh\ncat <<'END'\n{text}END\nexit {status}\n")
+            meson.chmod(0o755)
+            found = list(suites.meson_events(pathlib.Path(place), []))
+            ended = [(test, rest[0]) for kind, test, *rest in found if kind == "test"]
+            return ended, [(test, rest[0]) for kind, test, *rest in found if kind == "case" and rest[1] == "FAIL"], len(found)
+
+        bad = [("unit/b", "bad"), ("unit/c", "ends well (timeout)")]
+        whole = events(SAID + SAID_LAST, 1)
+        expect(whole == ([("unit/a", "OK"), ("unit/b", "ERROR"), ("unit/c", "TIMEOUT"), ("unit/d", "OK")], bad, 8), whole)
+        _, failed, _ = events(SAID, 1)
+        expect(failed[:2] == bad and failed[2][1].startswith("runs all tests: 3 of 4 ended, exit 1"), failed)
+        _, failed, _ = events("ninja: error: no such thing\n", 1)
+        expect(len(failed) == 1 and "ninja: error: no such thing" in failed[0][1], failed)
+        expect(events("No suitable tests defined.\n", 0) == ([], [], 0), "nothing to run")
+        os.environ["PATH"] = path
+
+
+run_checks([counts, helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
