@@ -191,7 +191,8 @@ def steady(path):
         for process in busy:
             process.kill()
         print(done.stdout)
-        kept.append(f"run {number} of {len(runs)}, scripts/test {' '.join(words)}: {done.stdout.splitlines()[-1]}")
+        said = done.stdout.splitlines() or ["it says nothing"]
+        kept.append(f"run {number} of {len(runs)}, scripts/test {' '.join(words)}: {said[-1]}")
         path.write_text("\n".join(kept) + "\n")
     print(*kept, sep="\n")
     path.unlink()
@@ -200,7 +201,7 @@ def steady(path):
 
 def main(words):
     if words[:1] == ["--steady"] and len(words) == 1:
-        return steady(ROOT / "build-steady.txt")
+        return steady(BUILD / "steady.txt")
     if words[:1] == ["--tap"]:  # DIRECTORY "MESON SETUP WORDS" MESON TEST WORDS...: for meson.build and scripts/platform
         return print_tap(pathlib.Path(words[1]), words[2].split(), words[3:])
     if words[:1] == ["--for"]:

@@ -273,4 +273,19 @@ def counts():
         os.environ["PATH"] = path
 
 
-run_checks([counts, helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
+def steadiness():
+    """scripts/test --steady goes on where it was stopped, and fails if one of its runs did"""
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        tree = copy_of_scripts(place)
+        (tree / "build").mkdir()
+        kept = tree / "build/steady.txt"
+        for last, status in (("3 passed, 0 failed", 0), ("3 passed, 10 failed", 1), ("", 1)):
+            (tree / "scripts/test").write_text(f"#!/bin/sh\necho run >>'{tree}/runs'\nprintf '{last}'\n")
+            (tree / "runs").write_text("")
+            kept.write_text("run 1 of 6, scripts/test : 3 passed, 0 failed\nrun 2 of 6, scripts/test : 3 passed, 0 failed\n")
+            done = subprocess.run(["python3", tree / "scripts/suites.py", "--steady"], capture_output=True, text=True, timeout=60)
+            runs = (tree / "runs").read_text().count("run")
+            expect(done.returncode == status and runs == 4 and not kept.exists(), last, runs, done)
+
+
+run_checks([counts, steadiness, helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
