@@ -96,7 +96,8 @@ def said_by(build, log, names):
     """What the tests of these names printed, by name."""
     path = build / "meson-logs" / f"{log}.json"
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
-    return {entry["name"]: entry["stdout"] for entry in map(json.loads, lines) if entry["name"] in names}
+    said = {entry["name"].split(" / ")[-1]: entry["stdout"] for entry in map(json.loads, lines)}  # "weir:unit / unit/x"
+    return {name: said[name] for name in sorted(names & said.keys())}
 
 
 def minutes(seconds):
@@ -154,7 +155,8 @@ def run_tests(build, words):
                 passed += 1
             progress.test_ended(test, *rest, cases.get(test, 0))
     progress.keep()
-    for name, text in said_by(build, "testlog", {test for test, _ in failures}).items():
+    log = "testlog-all" if "all" in words else "testlog"  # meson adds the setup that it was given
+    for name, text in said_by(build, log, {test for test, _ in failures}).items():
         print(f"== {name}", *text.splitlines()[-60:], sep="\n")
     for test, case in failures:
         print(f"not ok - {test}: {case}")

@@ -123,7 +123,7 @@ class Demo:
 
 def status(port):
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=20) as answer:
             return json.load(answer)
     except OSError:
         return None

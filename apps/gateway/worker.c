@@ -150,7 +150,6 @@ static void publish_counters(struct loop *loop)
     const struct outbox *to_backend = &loop->to_backend;
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
     publish(&counters->refused, to_backend->refused + loop->refused);
-    publish(&counters->replies, loop->to_clients.sent);
     publish(&counters->replied_bytes, loop->to_clients.sent_bytes);
     publish(&counters->lost_replies, loop->to_clients.added - loop->to_clients.sent);
     publish(&counters->sessions, loop->sessions.count);
@@ -162,6 +161,8 @@ static void publish_counters(struct loop *loop)
     publish(&counters->frames_received, loop->lane.received);
     publish(&counters->frames_sent, loop->lane.sent);
     publish(&counters->frames_lost, loop->frames_lost + loop->lane.useless);
+    /* Last, and with release for sum_of: whoever reads of replies finds what the turn that sent them did. */
+    atomic_store_explicit(&counters->replies, loop->to_clients.sent, memory_order_release);
 }
 
 /* Learns what is new of the backends. */

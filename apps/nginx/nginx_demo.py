@@ -135,7 +135,7 @@ class Nginx:
     def answers(self):
         assert self.daemon or self.child.poll() is None, "nginx ended: " + self.log() + self.child.stderr.read()
         try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            socket.create_connection(("127.0.0.1", self.port), timeout=20).close()
             return True
         except OSError:
             return False

@@ -99,7 +99,7 @@ class Prometheus:
 
     def ready(self):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/-/ready", timeout=20) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -150,7 +150,7 @@ class Scene:
             raise
 
     def metrics(self, number):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http[number]}/metrics", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http[number]}/metrics", timeout=20) as answer:
             return answer.read().decode()
 
 

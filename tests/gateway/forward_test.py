@@ -126,7 +126,7 @@ class Client:
             self.socket = socket.socket(socket.AF_INET6 if ":" in source else socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind((source, 0))
         self.socket.connect((to, f.port))
-        self.socket.settimeout(5)
+        self.socket.settimeout(20)
         self.number = 0
 
     def ask(self, size=10, count=1):
@@ -150,7 +150,7 @@ class Client:
             while True:
                 self.socket.recv(65536)
                 returned += 1
-        self.socket.settimeout(5)
+        self.socket.settimeout(20)
         return returned
 
     def __enter__(self):
@@ -308,7 +308,7 @@ def test_frames_are_used_again_whatever_became_of_their_packets():
                 for _ in range(200):
                     client.socket.send(b"x" * 30)
                 return f.count()["received"] >= least
-            f.until(received, 60)
+            f.until(received)
         warm(f, client)
         pour(10000)
         assert f.status()["dropped"]["overall"] > 5000, f.status()

@@ -64,7 +64,7 @@ def take(f, *clients):
                 taken[-1].append(client.recv(65536))
         except BlockingIOError:
             pass
-        client.settimeout(5)
+        client.settimeout(20)
     return taken
 
 

@@ -66,7 +66,7 @@ class Fixture:
                                      f"127.0.0.1:{self.http}", *words, stderr=open(self.log, "w"), preexec_fn=before)
         self.until(self.status)
 
-    def until(self, condition, seconds=20):
+    def until(self, condition, seconds=60):
         end = time.monotonic() + seconds
         while not (result := condition()):
             assert time.monotonic() < end, "waited in vain; the gateway said: " + self.log.read_text()
@@ -83,14 +83,14 @@ class Fixture:
     def client(self, to="127.0.0.1", source=None):
         """A socket that takes answers from the address it asks alone."""
         s = socket.socket(socket.AF_INET6 if ":" in to else socket.AF_INET, socket.SOCK_DGRAM)
-        s.settimeout(5)
+        s.settimeout(20)
         if source:
             s.bind((source, 0))
         s.connect((to, self.port))
         return s
 
     def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}{path}", timeout=20) as answer:
             return answer.read().decode()
 
     def status(self):

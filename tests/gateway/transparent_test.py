@@ -43,7 +43,7 @@ def socket_on(host, address, port=0):
     with on(host):
         s = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM)
     s.bind((address, port))
-    s.settimeout(10)
+    s.settimeout(20)
     return s
 
 

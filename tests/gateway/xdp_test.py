@@ -248,7 +248,7 @@ def test_all_other_packets_pass():
         have_dropped(f, one)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, socket.create_server(("10.77.1.1", 0)) as tcp:
             other.bind(("10.77.1.1", 0))  # another port, of a source that is dropped
-            other.settimeout(5)
+            other.settimeout(20)
             fixture = type("port", (), {"port": other.getsockname()[1]})
             with Client(fixture, FIRST) as to_other:
                 for size in (0, 1, 1400, 4000):  # the last one in fragments
@@ -256,10 +256,10 @@ def test_all_other_packets_pass():
                     assert len(other.recv(65536)) == size
             with Client(f, FIRST, "10.77.9.1") as elsewhere, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as there:
                 there.bind(("10.77.9.1", f.port))  # the same port of another address
-                there.settimeout(5)
+                there.settimeout(20)
                 elsewhere.send()
                 assert there.recv(100)
-            with on(CLIENTS), socket.create_connection(tcp.getsockname(), timeout=5, source_address=(FIRST, 0)):
+            with on(CLIENTS), socket.create_connection(tcp.getsockname(), timeout=20, source_address=(FIRST, 0)):
                 pass
             tcp.accept()[0].close()
 
@@ -274,7 +274,7 @@ def test_packets_to_each_listener_are_dropped():
             assert client.hear() == 5
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other, Client(there, FIRST) as to_other:
             other.bind(("10.77.1.1", port))  # the address of one listener, and the port of another
-            other.settimeout(5)
+            other.settimeout(20)
             to_other.send()
             assert other.recv(100)
 

@@ -71,7 +71,7 @@ def until(condition, what):
 def ask(url):
     """Status and text; None: nobody answers."""
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=20) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refusal:
         return refusal.code, ""

@@ -273,6 +273,27 @@ def counts():
         os.environ["PATH"] = path
 
 
+def says_what_failed():
+    """what a test printed is printed again when it fails"""
+    with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
+        tree = pathlib.Path(place)
+        (tree / "meson.build").write_text("""project('x')
+add_test_setup('default', is_default: true)
+add_test_setup('all')
+test('unit/bad', find_program('bad'), suite: ['unit', 'long'], protocol: 'tap')
+test('unit/good', find_program('good'), suite: 'unit', protocol: 'tap')
+""")
+        for name, text in {"bad": "echo 1..1; echo not ok - broken; echo '# expected 3'; exit 1", "good": "echo 1..1; echo ok - whole"}.items():
+            (tree / name).write_text("#!/bin/sh\n" + text + "\n")
+            (tree / name).chmod(0o755)
+        program = ("import pathlib, sys; sys.path.insert(0, sys.argv[1]); import suites; build = pathlib.Path(sys.argv[2]) / 'build'; "
+                   "suites.configure(build, root=sys.argv[2]); print(suites.run_tests(build, sys.argv[3:]))")
+        for words in ([], ["--setup", "all"]):
+            done = subprocess.run([sys.executable, "-c", program, SOURCE / "scripts", tree, *words], capture_output=True, text=True, timeout=120)
+            expect("== unit/bad\n" in done.stdout and "# expected 3\n" in done.stdout and "== unit/good" not in done.stdout, words, done)
+            expect(done.stdout.endswith("not ok - unit/bad: broken\n(1, 1)\n"), words, done)
+
+
 def steadiness():
     """scripts/test --steady goes on where it was stopped, and fails if one of its runs did"""
     with tempfile.TemporaryDirectory(prefix="weir-scripts-") as place:
@@ -288,4 +309,4 @@ def steadiness():
             expect(done.returncode == status and runs == 4 and not kept.exists(), last, runs, done)
 
 
-run_checks([counts, steadiness, helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
+run_checks([counts, says_what_failed, steadiness, helps, refuses, small_set, whole_set, keeps_what_is_mounted, chroot_packages, tests_of_files])
