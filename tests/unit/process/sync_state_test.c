@@ -91,6 +91,31 @@ static void counts_expect(const struct sync_counts *now, const struct sync_count
     assert_true(was->acked - now->acked <= (exact ? 0 : was->acked >> 14));
 }
 
+/* Moves what is known of a key without a full sync state to an empty cell, which is returned, as insert.c does. */
+static uint32_t subject_move(const struct subject *s, uint32_t from)
+{
+    struct table *table = &s->process->table;
+    uint32_t to = 0;
+    while (load_relaxed(&table->cells[to].hash) != 0) {
+        to++;
+    }
+    cell_meta_copy(&table->metas[to], &table->metas[from]);
+    struct dwcas_value value = dwcas_read(&table->cells[to].state);
+    assert_true(dwcas_swap(&table->cells[to].state, &value,
+                           cell_value(cell_state(dwcas_read(&table->cells[from].state)), value)));
+    sync_move(s->process, from, to);
+    return to;
+}
+
+static void counts_are_same(const struct sync_counts *one, const struct sync_counts *other)
+{
+    counts_expect(one, other, true);
+    assert_int_equal(one->acked, other->acked);
+    assert_int_equal(one->own, other->own);
+    assert_int_equal(one->demand, other->demand);
+    assert_int_equal(one->remote_demand, other->remote_demand);
+}
+
 static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
 {
     (void) state;
@@ -143,6 +168,22 @@ static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
             }
             const struct key_name kept = compact_key(s.process, s.at);
             assert_memory_equal(&kept, &key, sizeof(kept));
+            /* Where nobody asked for more than they got, as in what is not spilled, demand is what was used. */
+            if (!compact_is(&s.process->syncs.compacts[s.at], COMPACT_SPILLED)) {
+                assert_int_equal(now->now.demand, now->now.acked);
+                assert_int_equal(now->now.remote_demand, load_relaxed(&now->now.remote));
+                assert_int_equal(now->before.demand, now->before.acked);
+                assert_int_equal(now->before.remote_demand, load_relaxed(&now->before.remote));
+            }
+            /* It also outlasts that the key moves. */
+            struct sync_full moved;
+            const uint32_t to = subject_move(&s, s.at);
+            assert_ptr_equal(sync_load(s.process, to, s.rule, START_NS, &moved), &moved);
+            counts_are_same(&moved.now, &now->now);
+            counts_are_same(&moved.before, &now->before);
+            assert_int_equal(load_relaxed(&moved.allowance.seq), load_relaxed(&now->allowance.seq));
+            assert_int_equal(load_relaxed(&moved.allowance.since_ns), load_relaxed(&now->allowance.since_ns));
+            assert_int_equal(moved.demand.again, now->demand.again);
         }
         nodes_stop(&s.n);
     }
@@ -218,6 +259,9 @@ static void test_keys_of_any_length_keep_their_names(void **state)
         assert_int_equal(kept.flags, expected.flags);
         assert_int_equal(kept.length, expected.length);
         assert_memory_equal(kept.bytes, expected.bytes, expected.length);
+        /* Also where the key moves. */
+        const struct key_name moved = compact_key(s.process, subject_move(&s, at));
+        assert_memory_equal(&moved, &kept, sizeof(moved));
     }
     nodes_stop(&s.n);
 }
