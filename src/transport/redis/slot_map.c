@@ -167,7 +167,7 @@ struct server_conn *slot_map_redirect(struct redis_transport *t, const struct se
     char *end = NULL;
     const unsigned long number = at != NULL ? strtoul(at, &end, 10) : CLUSTER_SLOTS;
     const char *colon = strrchr(text, ':');
-    if (number >= CLUSTER_SLOTS || end == NULL || *end != ' ' || colon == NULL || colon < end) {
+    if (number >= CLUSTER_SLOTS || end == NULL || end == at || *end != ' ' || colon == NULL || colon < end) {
         return NULL;
     }
     const char *host = end + 1;

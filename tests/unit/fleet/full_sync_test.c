@@ -10,6 +10,7 @@
 #include "process/evict.h"
 #include "support/nodes.h"
 #include "support/policies.h"
+#include "thread/slot_account.h"
 
 #define KEYS 3000 /* three rounds of them */
 
@@ -175,6 +176,33 @@ static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
     const uint64_t slow = node->t->shared->slow_count;
     assert_int_equal(ask(node, 50), 50);
     assert_true(node->t->shared->slow_count - slow < 50); /* most units are not yet charged to the table */
+    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(counts(&n), node->used);
+    nodes_stop(&n);
+}
+
+/* A process that was stopped has the lock, or one that has died, until its place is repaired. */
+static void test_a_slot_that_is_locked_is_not_waited_for(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, false);
+    node->key = key_of(node, 1);
+    for (int ticks = 0; ticks < 5; ticks++) {
+        (void) ask(node, 100);
+        pass(&n, STEP_MS);
+    }
+    assert_int_equal(ask(node, 50), 50);
+    size_t at = 0;
+    while (at < node->t->slot_count && load_relaxed(&node->t->accounts[at].granted) == 0) {
+        at++;
+    }
+    assert_int_not_equal(at, node->t->slot_count);
+    assert_true(slot_account_trylock(node->t, &node->t->accounts[at]));
+    ask_for_flush(node);
+    poll_until(&n, node, is_served);
+    assert_true(counts(&n) < node->used);
+    slot_account_unlock(&node->t->accounts[at]);
     assert_int_equal(weir_sync(node->w, 5000), 0);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
@@ -575,6 +603,7 @@ int main(void)
         cmocka_unit_test(test_what_is_given_back_of_logs_is_told),
         cmocka_unit_test(test_what_cannot_wait_goes_beside_it_and_ends_it_no_later),
         cmocka_unit_test(test_what_passed_on_a_grant_that_lasts_is_told),
+        cmocka_unit_test(test_a_slot_that_is_locked_is_not_waited_for),
         cmocka_unit_test(test_one_that_begins_again_lets_grants_last),
         cmocka_unit_test(test_one_of_no_time_goes_on_by_itself),
         cmocka_unit_test(test_keys_that_cannot_wait_and_have_no_room_in_a_round_are_in_the_next_one),

@@ -4,7 +4,7 @@
  * Time stands still, so that a grant lasts until it is used up.
  *
  * Guards: src/thread/slot.c, src/thread/settle.c, src/thread/settle_pass.c, src/check/slot_learn.c,
- * src/check/verdict.h, src/check/check.c, src/base/barrier.c
+ * src/check/renew_grant.c, src/check/verdict.h, src/check/check.c, src/base/barrier.c
  */
 #include <stdio.h>
 
@@ -474,6 +474,42 @@ static void test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed(void 
     end();
 }
 
+/* A check that was under way while another thread took its grant back. */
+static void test_units_beyond_a_grant_are_late_whoever_accounts_for_them(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    for (int by_owner = 0; by_owner < 2; by_owner++) {
+        begin(&policy, 1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "key", 3);
+        for (int times = 0; times < 10; times++) {
+            assert_true(weir_check(d.t, &key, 1, NULL));
+        }
+        const size_t index = slot_of(&key);
+        assert_int_not_equal(index, SLOT_NONE);
+        struct slot *slot = &d.t->slots[index];
+        const uint64_t passed =
+            load_relaxed(&slot->used) - load_relaxed(&d.t->accounts[index].accounted); /* within the grant */
+        const uint64_t granted = load_relaxed(&d.t->accounts[index].granted);
+        assert_in_range(passed, 0, granted);
+        store_relaxed(&slot->used, load_relaxed(&slot->used) + granted - passed + 3);
+        store_relaxed(&slot->grant, 0);
+        if (by_owner == 0) {
+            tick_epoch(&d.w->limiter);
+            assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+        } else {
+            assert_true(weir_check(d.t, &key, 1, NULL));
+        }
+        weir_stats stats;
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.late_units, 3);
+        assert_true(weir_check(d.t, &key, LIMIT - (10 + granted - passed + 3) - (by_owner != 0), NULL));
+        assert_false(weir_check(d.t, &key, 1, NULL));
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -489,6 +525,7 @@ int main(void)
         cmocka_unit_test(test_a_settled_grant_answers_nothing_when_its_epoch_comes_again),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
+        cmocka_unit_test(test_units_beyond_a_grant_are_late_whoever_accounts_for_them),
     };
     return cmocka_run_group_tests_name("unit/thread/slot", tests, NULL, NULL);
 }
