@@ -195,7 +195,7 @@ static void test_each_unit_is_told_once_over_many_lives(void **state)
     w = open_node(url);
     assert_non_null(w);
     assert_memory_equal(node, w->fleet->node, sizeof(node));
-    assert_int_equal(weir_sync(w, 15000), 0);
+    assert_int_equal(weir_sync(w, 60000), 0);
     compare(&server);
     weir_stats stats;
     weir_get_stats(w, &stats);

@@ -389,12 +389,18 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
         assert_int_equal(server_number(&site.server, "ZCARD %s", name), 500);
         assert_in_range(server_number(&site.server, "PTTL %s", name), 1, 3000);
     }
-    nap_ms((long) (limit.period_ns / MILLISECOND) + CLOCKS_MS);
     const weir_key key = key_of(site.w[0], "p", "key");
-    assert_true(weir_check(site.t[0], &key, 7, NULL));
-    quiet(&site);
-    record_name(&site.server, "weir:*:p:key", name);
-    assert_int_equal(server_number(&site.server, "ZCARD %s", name), 7);
+    uint64_t asked_ns;
+    long long there;
+    do { /* once more where the machine stood still until the units had left the log again */
+        nap_ms((long) (limit.period_ns / MILLISECOND) + CLOCKS_MS);
+        asked_ns = real_ns();
+        assert_true(weir_check(site.t[0], &key, 7, NULL));
+        quiet(&site);
+        record_name(&site.server, "weir:*:p:key", name);
+        there = server_number(&site.server, "ZCARD %s", name);
+    } while (real_ns() - asked_ns >= limit.period_ns);
+    assert_int_equal(there, 7);
     site_close(&site);
 }
 
