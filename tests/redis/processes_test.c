@@ -30,6 +30,9 @@
 #define PATIENT_MS  60000
 #define PATIENCE_NS (PATIENT_MS * MILLISECOND)
 
+/* Costs are mostly 1 and at most a packet, so that no policy but the tight one comes near its limit. */
+#define COST_MOST 100
+
 /* Long windows, so that nothing expires; one policy that is far over its limit. */
 static const weir_limit limits[POLICIES] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000000, .period_ns = 24 * HOUR},
@@ -84,7 +87,7 @@ static void work(weir *w, uint64_t seed)
             char text[16];
             const int length = snprintf(text, sizeof(text), "key-%" PRIu32, name);
             const weir_key key = weir_make_key(w, weir_find_policy(w, names[policy]), text, (size_t) length);
-            const uint64_t cost = 1 + random_below(&rng, 3);
+            const uint64_t cost = draw_cost(&rng, COST_MOST);
             (void) add_relaxed(&board->admitted[policy], weir_check(t, &key, cost, NULL) ? cost : 0);
         }
         if (SANITIZED) {
