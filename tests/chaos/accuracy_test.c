@@ -85,7 +85,7 @@ static void nodes_of(struct chaos *c)
     chaos_policy(c, 1, WEIR_SLIDING_WINDOW, LIMIT, SECOND);
     chaos_policy(c, 2, WEIR_TOKEN_BUCKET, LIMIT, SECOND);
     chaos_nodes(c, NODES);
-    chaos_nap_ms(1000); /* the nodes have met */
+    chaos_wait_met(c);
 }
 
 /* Measures once. Writes to `wrong` what is out of bounds. */

@@ -478,7 +478,7 @@ void chaos_compare(const struct chaos *c, const struct server *server)
 
 void chaos_wait_basis(const struct chaos *c, size_t node, weir_basis basis)
 {
-    const uint64_t until_ns = real_ns() + 30 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     for (;;) {
         const struct fleet_answer answer = chaos_ask(c, node, 0, 0, 0, 1);
         if (answer.verdict.basis == basis) {
@@ -486,6 +486,24 @@ void chaos_wait_basis(const struct chaos *c, size_t node, weir_basis basis)
         }
         if (real_ns() > until_ns) {
             fail_msg("verdicts rest on %d, not on %d", (int) answer.verdict.basis, (int) basis);
+        }
+        chaos_nap_ms(5);
+    }
+}
+
+void chaos_wait_met(const struct chaos *c)
+{
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
+    for (size_t i = 0; i < c->node_count;) {
+        struct fleet_answer answer;
+        fleet_node_look(&c->nodes[i]);
+        fleet_node_answer(&c->nodes[i], &answer);
+        if (answer.stats.live_nodes == c->node_count) {
+            i++;
+            continue;
+        }
+        if (real_ns() > until_ns) {
+            fail_msg("node %zu knows of %u of %zu nodes", i, (unsigned) answer.stats.live_nodes, c->node_count);
         }
         chaos_nap_ms(5);
     }

@@ -84,8 +84,11 @@ void chaos_all_expire(const struct server *server);
 /* The records' sums are what the nodes admitted, each record's sum is its authors', and all expire. */
 void chaos_compare(const struct chaos *c, const struct server *server);
 
-/* Waits up to 30 s until verdicts of a node rest on this. */
+/* Waits until verdicts of a node rest on this. */
 void chaos_wait_basis(const struct chaos *c, size_t node, weir_basis basis);
+
+/* Waits until each node knows of all that have been started. */
+void chaos_wait_met(const struct chaos *c);
 
 void chaos_nap_ms(uint64_t ms);
 uint32_t chaos_long_ms(uint32_t usual_ms, uint32_t long_ms);

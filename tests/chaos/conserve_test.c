@@ -219,7 +219,7 @@ static void failed_over(struct chaos *c, uint32_t for_ms)
     server_start(&c->replica);
     chaos_do(&c->primary, "CONFIG SET repl-diskless-sync-delay 0");
     chaos_do(&c->replica, "REPLICAOF 127.0.0.1 %d", c->primary.port);
-    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     while (chaos_sums(&c->replica, "fixed").sum == 0) {
         if (real_ns() > until_ns) {
             fail_msg("the replica has nothing");

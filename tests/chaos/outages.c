@@ -125,7 +125,7 @@ static void replica_begins(const struct outage_run *run)
     server_start(&c->replica);
     chaos_do(&c->primary, "CONFIG SET repl-diskless-sync-delay 0");
     chaos_do(&c->replica, "REPLICAOF 127.0.0.1 %d", c->primary.port);
-    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     for (bool up = false; !up; chaos_nap_ms(5)) {
         redisReply *reply = server_command(&c->replica, "INFO replication");
         up = strstr(reply->str, "master_link_status:up") != NULL;
@@ -243,7 +243,7 @@ static void nodes_of(struct chaos *c, const struct outage_event *event)
         }
         chaos_nodes(c, 1);
     }
-    chaos_nap_ms(1500); /* the nodes have met */
+    chaos_wait_met(c);
 }
 
 /* All nodes work from the beginning of a second of the wall clock on. Returns that second. */

@@ -24,7 +24,7 @@ struct refusal {
 
 static void expect_error(const struct chaos *c, const char *says)
 {
-    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     redisContext *r = redisConnectUnix(c->primary.socket);
     while (r != NULL && r->err != 0 && real_ns() < until_ns) { /* it may be about to start */
         redisFree(r);
@@ -102,7 +102,7 @@ static void fail_to_save(struct chaos *c)
     assert_int_equal(mkdir(path, 0700), 0);
     chaos_do(&c->primary, "CONFIG SET save %s", "3600 1");
     chaos_do(&c->primary, "BGSAVE");
-    const uint64_t until_ns = real_ns() + 20 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     for (bool failed = false; !failed;) {
         redisReply *reply = chaos_command(&c->primary, "INFO persistence");
         failed = strstr(reply->str, "rdb_last_bgsave_status:err") != NULL;
@@ -292,7 +292,7 @@ static void begin_to_load(struct chaos *c)
 
 static void finish_loading(struct chaos *c)
 {
-    const uint64_t until_ns = real_ns() + 30 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     chaos_do(&c->primary, "CONFIG SET key-load-delay 0");
     for (bool loading = true; loading;) {
         loading = chaos_number(&c->primary, "persistence", "loading") != 0;

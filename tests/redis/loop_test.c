@@ -5,6 +5,7 @@
  *
  * Guards: src/limiter/poll_set.c, src/limiter/background.c, src/transport/redis/redis.c
  */
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -63,7 +64,10 @@ static void host_close(struct host *host)
 static void scan_cursor(struct host *host)
 {
     struct epoll_event event;
-    const int count = epoll_wait(host->epoll_fd, &event, 1, (int) (PATIENCE_NS / MILLISECOND));
+    int count;
+    do { /* a process that is stopped and goes on finds the call interrupted */
+        count = epoll_wait(host->epoll_fd, &event, 1, (int) (PATIENCE_NS / MILLISECOND));
+    } while (count < 0 && errno == EINTR);
     assert_true(count == 1); /* the longest it may have nothing to do is far below */
     assert_true(weir_poll(host->w) >= 0);
     host->turns++;

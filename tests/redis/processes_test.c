@@ -27,7 +27,11 @@
 #define CHILDREN    4
 #define POLICIES    4
 #define KEYS        50
-#define PATIENCE_NS (60 * SECOND)
+#define PATIENT_MS  60000
+#define PATIENCE_NS (PATIENT_MS * MILLISECOND)
+
+/* Costs are mostly 1 and at most a packet, so that no policy but the tight one comes near its limit. */
+#define COST_MOST 100
 
 /* Long windows, so that nothing expires; one policy that is far over its limit. */
 static const weir_limit limits[POLICIES] = {
@@ -53,7 +57,7 @@ static weir *open_shared(const struct server *server)
     weir_options options = WEIR_OPTIONS_INIT;
     options.redis_url = url;
     options.sync_interval_ms = 50;
-    options.redis_timeout_ms = 1000;
+    options.redis_timeout_ms = PATIENT_MS; /* a Redis that is slow on a busy machine is not what is tried */
     options.shared = true;
     options.max_processes = CHILDREN + 1;
     options.no_thread = SANITIZED;
@@ -83,7 +87,7 @@ static void work(weir *w, uint64_t seed)
             char text[16];
             const int length = snprintf(text, sizeof(text), "key-%" PRIu32, name);
             const weir_key key = weir_make_key(w, weir_find_policy(w, names[policy]), text, (size_t) length);
-            const uint64_t cost = 1 + random_below(&rng, 3);
+            const uint64_t cost = draw_cost(&rng, COST_MOST);
             (void) add_relaxed(&board->admitted[policy], weir_check(t, &key, cost, NULL) ? cost : 0);
         }
         if (SANITIZED) {
@@ -145,7 +149,7 @@ static void hand_over(weir *w)
 /* Syncs by whoever leads; without a background thread this process polls meanwhile. */
 static void sync_all(weir *w)
 {
-    assert_int_equal(weir_sync(w, 15000), 0);
+    assert_int_equal(weir_sync(w, PATIENT_MS), 0);
 }
 
 static void compare(const struct server *server)
@@ -191,10 +195,10 @@ static void share(bool leads)
         if (!SANITIZED) {
             assert_int_equal(background_start(w), 0);
         }
-        const uint64_t began_ns = real_ns();
-        sync_all(w); /* by the child that leads */
-        assert_true(real_ns() - began_ns < 10 * SECOND);
     }
+    const uint64_t began_ns = real_ns();
+    sync_all(w);
+    assert_true(real_ns() - began_ns < PATIENCE_NS / 2); /* who is not told of its end waits for the time-out */
     weir_stats stats;
     weir_get_stats(w, &stats);
     assert_int_equal(stats.live_nodes, 1); /* all of them are one node */
@@ -268,7 +272,7 @@ static void test_a_node_that_is_joined_after_all_have_left_is_live(void **state)
             nap_ms(1);
         }
         weir_stats stats = {.live_nodes = 0};
-        int result = weir_join(w, NULL) == 0 && weir_sync(w, 15000) == 0 && weir_sync(w, 15000) == 0 ? 0 : 1;
+        int result = weir_join(w, NULL) == 0 && weir_sync(w, PATIENT_MS) == 0 && weir_sync(w, PATIENT_MS) == 0 ? 0 : 1;
         weir_get_stats(w, &stats);
         result = result == 0 && stats.live_nodes != 1 ? 2 : result;
         result = result == 0 && server_number(&server, "ZCOUNT weir:nodes 0 %s", "(inf") != 1 ? 3 : result;

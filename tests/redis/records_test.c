@@ -29,6 +29,9 @@
 #define CLOCKS_MS   500 /* the nodes' clocks agree to within a round trip, which is long on a busy machine */
 #define LONG_NS     (366 * 24 * HOUR)
 
+/* Costs are mostly 1, and at most a packet. Those of logs are small: a log is not charged past its limit here. */
+#define COST_MOST 100
+
 /* So long that nothing refills, and no unit leaves its window, while a test lasts. */
 static const weir_limit limits[KINDS] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = LONG_NS},
@@ -230,7 +233,7 @@ static void *work(void *arg)
     for (int times = 0; times < 10000; times++) {
         const size_t k = random_below(&rng, KINDS);
         const size_t i = random_below(&rng, 2) == 0 ? 0 : random_below(&rng, KEYS);
-        const uint64_t cost = 1 + random_below(&rng, 3);
+        const uint64_t cost = k == LOG ? draw_between(&rng, 1, 3) : draw_cost(&rng, COST_MOST);
         switch (random_below(&rng, 8)) {
         case 0:
             weir_charge(worker->t, &keys[k][i], cost);
@@ -389,12 +392,18 @@ static void test_the_set_of_a_log_is_trimmed_and_expires(void **state)
         assert_int_equal(server_number(&site.server, "ZCARD %s", name), 500);
         assert_in_range(server_number(&site.server, "PTTL %s", name), 1, 3000);
     }
-    nap_ms((long) (limit.period_ns / MILLISECOND) + CLOCKS_MS);
     const weir_key key = key_of(site.w[0], "p", "key");
-    assert_true(weir_check(site.t[0], &key, 7, NULL));
-    quiet(&site);
-    record_name(&site.server, "weir:*:p:key", name);
-    assert_int_equal(server_number(&site.server, "ZCARD %s", name), 7);
+    uint64_t asked_ns;
+    long long there;
+    do { /* once more where the machine stood still until the units had left the log again */
+        nap_ms((long) (limit.period_ns / MILLISECOND) + CLOCKS_MS);
+        asked_ns = real_ns();
+        assert_true(weir_check(site.t[0], &key, 7, NULL));
+        quiet(&site);
+        record_name(&site.server, "weir:*:p:key", name);
+        there = server_number(&site.server, "ZCARD %s", name);
+    } while (real_ns() - asked_ns >= limit.period_ns);
+    assert_int_equal(there, 7);
     site_close(&site);
 }
 

@@ -16,8 +16,8 @@
 
 #define READERS  4 /* every other one has a handle */
 #define CHANGES  20000
-#define LOOKS    20 /* in a section */
-#define A_MOMENT 30000000
+#define LOOKS    20          /* in a section */
+#define A_MOMENT MILLISECOND /* of a processor: some thousand looks */
 
 /* What is published. Only a box that was taken away has two different numbers. */
 struct box {
@@ -154,12 +154,30 @@ static void *wait_for_readers(void *arg)
     return NULL;
 }
 
+/* For how long a thread has had a processor. One that has ended has had it for ever. */
+static uint64_t processor_ns(clockid_t clock)
+{
+    struct timespec had;
+    return clock_gettime(clock, &had) == 0 ? (uint64_t) had.tv_sec * SECOND + (uint64_t) had.tv_nsec : UINT64_MAX;
+}
+
+/* Lets a waiter look for a moment, however long other programs have the processors. */
+static void waiter_looks(const struct waiter *waiter)
+{
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
+    clockid_t clock;
+    assert_int_equal(pthread_getcpuclockid(waiter->thread, &clock), 0);
+    for (const uint64_t had_ns = processor_ns(clock); processor_ns(clock) < had_ns + A_MOMENT;) {
+        assert_true(real_ns() < until_ns);
+        (void) sched_yield();
+    }
+}
+
 static void waiter_start(struct waiter *waiter, struct limiter *limiter)
 {
     *waiter = (struct waiter){.limiter = limiter};
     assert_int_equal(pthread_create(&waiter->thread, NULL, wait_for_readers, waiter), 0);
-    const struct timespec moment = {.tv_nsec = A_MOMENT};
-    (void) nanosleep(&moment, NULL);
+    waiter_looks(waiter);
 }
 
 static void waiter_expect(struct waiter *waiter, bool done)
@@ -182,8 +200,7 @@ static void test_a_section_ends_with_the_outermost_one(void **state)
     waiter_start(&waiter, &b.w->limiter);
     waiter_expect(&waiter, false);
     rcu_leave(t);
-    const struct timespec moment = {.tv_nsec = A_MOMENT};
-    (void) nanosleep(&moment, NULL);
+    waiter_looks(&waiter);
     waiter_expect(&waiter, false);
     rcu_leave(t);
     waiter_expect(&waiter, true);

@@ -461,7 +461,7 @@ static inline void agree(struct nodes *n)
         struct node *node = &n->node[i % NODES];
         if (node->w != NULL) {
             mark_as_asked(node);
-            assert_int_equal(weir_sync(node->w, 5000), 0);
+            assert_int_equal(weir_sync(node->w, 60000), 0);
         }
     }
 }

@@ -103,7 +103,7 @@ size_t count_threads(void)
 
 void expect_no_more_threads(size_t count)
 {
-    const uint64_t until_ns = real_ns() + 10 * SECOND;
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
     while (count_threads() > count && real_ns() < until_ns) {
         (void) sched_yield();
     }
@@ -128,6 +128,19 @@ uint64_t stalled_denials(const weir *w)
     }
     assert_in_range(stats.stalled_denied_count, 0, STALLED_MOST);
     return stats.stalled_denied_count;
+}
+
+uint64_t wait_for_units(weir_thread *t, const weir_key *key, uint64_t least)
+{
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
+    weir_verdict v;
+    for (;;) {
+        (void) weir_peek(t, key, least, &v); /* which takes back what other threads hold */
+        if (v.remaining >= least || real_ns() > until_ns) {
+            return v.remaining;
+        }
+        nap_ms(1);
+    }
 }
 
 void run_threads(size_t count, void *(*run)(void *), void *arg)

@@ -66,6 +66,12 @@ weir_policy_id set_one_policy(weir *w, const weir_limit *limits, size_t limit_co
  */
 uint64_t stalled_denials(const weir *w);
 
+/*
+ * Peeks until `least` units are left of the key, or for a minute. Returns how many are left: of a bucket more with
+ * time, and a refund is of the clock of the thread that made it, which may be a tick ahead of this one's.
+ */
+uint64_t wait_for_units(weir_thread *t, const weir_key *key, uint64_t least);
+
 /* Runs so many threads, at most 16, with the same argument, and waits for them. */
 void run_threads(size_t count, void *(*run)(void *), void *arg);
 

@@ -6,7 +6,6 @@
  * Guards: apps/gateway/xsk/frame.c
  */
 #include <arpa/inet.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "../apps/gateway/xsk/frame.h"
@@ -42,12 +41,19 @@ static uint32_t udp_sum(const unsigned char *frame, size_t ip_size)
     return plain_sum(plain_sum(sum, rest, sizeof(rest)), udp, length);
 }
 
+/* What a frame has in the place of its checksum where that is left to the card. */
+static uint32_t left_to_card(const unsigned char *frame, bool v4)
+{
+    const unsigned char *udp = frame + 14 + (v4 ? 20 : 40);
+    const unsigned char rest[] = {0, 17, udp[4], udp[5]};
+    return plain_sum(v4 ? plain_sum(0, frame + 26, 8) : plain_sum(0, frame + 22, 32), rest, sizeof(rest));
+}
+
 static uint64_t random_state;
 
 static unsigned below(unsigned n)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-    return (unsigned) (random_state >> 33) % n;
+    return (unsigned) random_below(&random_state, n);
 }
 
 static void fill(unsigned char *bytes, size_t size)
@@ -55,13 +61,6 @@ static void fill(unsigned char *bytes, size_t size)
     for (size_t i = 0; i < size; i++) {
         bytes[i] = (unsigned char) below(256);
     }
-}
-
-static void start_random(void)
-{
-    const char *seed = getenv("WEIR_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 10) : 20261126;
-    print_message("# WEIR_SEED=%llu\n", (unsigned long long) random_state);
 }
 
 static void test_a_known_frame_is_read_and_written_as_it_is(void **state)
@@ -113,7 +112,7 @@ static void test_random_frames_have_right_checksums_and_read_back(void **state)
 {
     (void) state;
     static unsigned char bytes[ROOM];
-    start_random();
+    random_state = test_seed();
     for (unsigned n = 0; n < 20000; n++) {
         const bool v4 = n % 2 == 0;
         const size_t size = n < 64 ? n / 2 : below(1473);
@@ -138,7 +137,7 @@ static void test_one_changed_bit_is_damage_or_another_kind_of_packet(void **stat
 {
     (void) state;
     static unsigned char bytes[ROOM];
-    start_random();
+    random_state = test_seed();
     for (unsigned n = 0; n < 20000; n++) {
         const bool v4 = n % 2 == 0;
         struct frame_ends ends;
@@ -150,8 +149,9 @@ static void test_one_changed_bit_is_damage_or_another_kind_of_packet(void **stat
         const unsigned char bit = (unsigned char) (1U << below(8));
         unsigned char *check = start + (v4 ? 40 : 60);
         start[at] ^= bit;
-        if (check[0] == 0 && check[1] == 0) {
-            continue; /* none, for IPv4 */
+        const uint32_t sum = (uint32_t) check[0] << 8 | check[1];
+        if (sum == 0 || sum == left_to_card(start, v4)) {
+            continue; /* none, for IPv4; or one that is not yet made, as one of 65536 seems to be */
         }
         assert_int_not_equal(frame_read(start, total, &frame), FRAME_PLAIN);
     }
@@ -161,7 +161,7 @@ static void test_a_checksum_may_be_left_to_the_card_or_left_out_with_ipv4(void *
 {
     (void) state;
     static unsigned char bytes[ROOM];
-    start_random();
+    random_state = test_seed();
     for (unsigned n = 0; n < 2000; n++) {
         const bool v4 = n % 2 == 0;
         struct frame_ends ends;
@@ -170,9 +170,7 @@ static void test_a_checksum_may_be_left_to_the_card_or_left_out_with_ipv4(void *
         const size_t total = make_random(bytes, v4, 1 + below(100), &ends, &start);
         const size_t ip_size = v4 ? 20 : 40;
         unsigned char *udp = start + 14 + ip_size;
-        const unsigned char rest[] = {0, 17, udp[4], udp[5]};
-        const uint32_t partial =
-            plain_sum(v4 ? plain_sum(0, start + 26, 8) : plain_sum(0, start + 22, 32), rest, sizeof(rest));
+        const uint32_t partial = left_to_card(start, v4);
         udp[6] = (unsigned char) (partial >> 8);
         udp[7] = (unsigned char) partial;
         udp[8] ^= 0x55; /* no checksum has it */
@@ -212,7 +210,7 @@ static void test_sums_of_parts_join(void **state)
 {
     (void) state;
     static unsigned char bytes[ROOM];
-    start_random();
+    random_state = test_seed();
     for (unsigned n = 0; n < 10000; n++) {
         const size_t first = below(100);
         const size_t next = below(1000);

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "../apps/gateway/kinds/kind_file.h"
@@ -23,8 +22,7 @@ static uint64_t random_state;
 
 static unsigned draw(unsigned below)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (unsigned) (random_state >> 33) % below;
+    return (unsigned) random_below(&random_state, below);
 }
 
 /* A kind as its text has it: digits of hexadecimal, '.' for any. */
@@ -66,9 +64,7 @@ static void draw_kind(struct drawn *drawn, struct packet_kind *kind)
 static void test_drawn_packets_are_of_the_first_kind_that_they_match(void **state)
 {
     (void) state;
-    const char *given = getenv("SEED");
-    random_state = given != NULL ? strtoull(given, NULL, 10) : (uint64_t) time(NULL);
-    print_message("# SEED=%llu\n", (unsigned long long) random_state);
+    random_state = test_seed();
     static const unsigned values[] = {0x00, 0x11, 0xff, 0xf0, 0x0f, 0x10, 0x01, 0x1f};
     size_t matched = 0;
     for (size_t round = 0; round < ROUNDS; round++) {

@@ -66,7 +66,7 @@ static weir *open_and_ask(struct loopback_fleet *fleet, struct fake_clock *clock
         assert_true(weir_check(t, &k, 1, NULL));
     }
     weir_detach(t);
-    assert_int_equal(weir_sync(w, 5000), 0);
+    assert_int_equal(weir_sync(w, 60000), 0);
     return w;
 }
 

@@ -44,17 +44,21 @@ static uint64_t numbers[NUMBERS];
 
 static const char *const names[POLICIES] = {"a", "b", "c", "d", "e", "f"};
 
+/* What the logs of NUMBERS keys of all policies have memory for. Which key found none is not said. */
+#define LOG_MOST 300
+
+/* Half of the limits are such that the requests of a round use them up. */
 static weir_limit random_limit(uint64_t *rng)
 {
-    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
-                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
-    static const uint64_t periods_ns[] = {100 * MILLISECOND, 999999937, 60 * SECOND};
-    weir_limit limit = {.algorithm = algorithms[random_below(rng, 5)],
-                        .limit = 1 + random_below(rng, random_below(rng, 2) == 0 ? 20 : 1000),
-                        .period_ns = periods_ns[random_below(rng, 3)]};
-    if (limit.algorithm == WEIR_TOKEN_BUCKET || limit.algorithm == WEIR_LEAKY_BUCKET) {
-        limit.burst = 1 + random_below(rng, 30);
+    weir_limit limit = draw_weir_limit(rng, draw_algorithm(rng), 0);
+    if (draw_once_in(rng, 2)) {
+        limit.limit = draw_between(rng, 1, 20);
+        limit.burst = draw_burst(rng, limit.limit);
     }
+    if (limit.algorithm == WEIR_SLIDING_LOG && limit.limit > LOG_MOST) {
+        limit.limit = LOG_MOST;
+    }
+    draw_make_valid(&limit);
     return limit;
 }
 
@@ -114,7 +118,7 @@ static void open_both(uint64_t *rng)
                                     .limits = &limits[p],
                                     .limit_count = 1,
                                     .mode = random_below(rng, 4) == 0 ? WEIR_SHADOW : WEIR_ENFORCE};
-        d.costs[p] = random_below(rng, 3) == 0 ? 1 + random_below(rng, 4) : 1;
+        d.costs[p] = draw_cost(rng, limits[p].burst != 0 ? limits[p].burst : limits[p].limit);
     }
     d.other_costs = random_below(rng, 2) == 0;
     d.verdicts = random_below(rng, 2) == 0;

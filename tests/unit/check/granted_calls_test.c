@@ -53,15 +53,20 @@ static uint64_t slow_count(const struct side *side)
 static weir_limit random_limit(uint64_t *rng, size_t number)
 {
     static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
-                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
-    static const uint64_t periods_ns[] = {60 * SECOND, 999999937, 100 * MILLISECOND, 3 * MILLISECOND};
-    const uint64_t most[] = {d.mild ? 50000 : 20, d.mild ? 50000 : 1000, 50000};
+                                                WEIR_TOKEN_BUCKET};
+    const uint64_t drawn_ns = draw_period_ns(rng);
+    const uint64_t period_ns = drawn_ns < SECOND ? drawn_ns + number : drawn_ns - number;
     /* A queue has no grants, so a policy with one is rare. */
-    weir_limit limit = {.algorithm = algorithms[random_below(rng, random_below(rng, 8) == 0 ? 5 : 4)],
-                        .limit = 1 + random_below(rng, most[random_below(rng, 3)]),
-                        .period_ns = periods_ns[(number + random_below(rng, 2) * 2) % 4]};
-    if (limit.algorithm == WEIR_TOKEN_BUCKET || limit.algorithm == WEIR_LEAKY_BUCKET) {
-        limit.burst = 1 + random_below(rng, most[random_below(rng, 3)]);
+    weir_limit limit =
+        draw_weir_limit(rng, draw_once_in(rng, 40) ? WEIR_LEAKY_BUCKET : draw_one_of(rng, algorithms), period_ns);
+    if (number != 0 && limit.calendar != WEIR_CALENDAR_NONE) {
+        limit.calendar = WEIR_CALENDAR_NONE;
+        limit.period_ns = period_ns;
+    }
+    if (!d.mild && draw_once_in(rng, 2)) { /* units run out */
+        limit.limit = draw_between(rng, 1, 20);
+        limit.burst = draw_burst(rng, limit.limit);
+        draw_make_valid(&limit);
     }
     return limit;
 }
@@ -70,9 +75,8 @@ static void random_policies(uint64_t *rng)
 {
     for (size_t p = 0; p < POLICIES; p++) {
         const size_t count = random_below(rng, 3) == 0 ? 2 : 1;
-        const size_t first = random_below(rng, 4);
         for (size_t i = 0; i < count; i++) {
-            d.limits[p][i] = random_limit(rng, first + i);
+            d.limits[p][i] = random_limit(rng, i);
         }
         d.policies[p] = (weir_policy){.name = names[p],
                                       .limits = d.limits[p],
@@ -248,6 +252,7 @@ static void step_policies(uint64_t *rng)
             for (size_t i = 0; i < d.policies[p].limit_count; i++) {
                 const bool log = d.limits[p][i].algorithm == WEIR_SLIDING_LOG;
                 d.limits[p][i].limit = log ? d.limits[p][i].limit : 1 + random_below(rng, 2 * d.limits[p][i].limit);
+                draw_make_valid(&d.limits[p][i]);
             }
         }
     }

@@ -34,10 +34,11 @@ static bool ask_late(const struct one_key *b, uint64_t late_ns)
 
 static weir_limit draw_bucket(uint64_t *rng)
 {
-    weir_limit limit = {.algorithm = random_below(rng, 2) == 0 ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET};
-    limit.limit = 1 + (random_below(rng, 1000000) >> random_below(rng, 20));
-    limit.period_ns = (SECOND << random_below(rng, 14)) + random_below(rng, SECOND);
-    limit.burst = 2 + (random_below(rng, 1000) >> random_below(rng, 10)); /* one before the late request at least */
+    weir_limit limit = {.algorithm = draw_once_in(rng, 2) ? WEIR_TOKEN_BUCKET : WEIR_LEAKY_BUCKET,
+                        .limit = draw_limit(rng),
+                        .period_ns = draw_period_ns(rng),
+                        .burst = draw_magnitude(rng, 2, 1000)}; /* that are asked for one by one */
+    draw_make_valid(&limit);
     limit.delay = limit.algorithm == WEIR_LEAKY_BUCKET ? limit.burst : 0; /* the whole burst passes at once */
     return limit;
 }

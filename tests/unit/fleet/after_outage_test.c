@@ -192,8 +192,8 @@ static void test_what_was_held_back_is_told_when_a_node_does_not_come_back(void 
         ask_all(&n, more_ms, both);
         pass(&n, 10 * RETURN_MS);
         assert_int_equal(look(&n.node[0]).basis, WEIR_BASIS_FLEET);
-        assert_int_equal(weir_sync(n.node[0].w, 5000), 0);
-        assert_int_equal(weir_sync(n.node[1].w, 5000), 0);
+        assert_int_equal(weir_sync(n.node[0].w, 60000), 0);
+        assert_int_equal(weir_sync(n.node[1].w, 60000), 0);
         assert_int_equal(fleet_sum(&n), used_by_all(&n));
         nodes_stop(&n);
     }

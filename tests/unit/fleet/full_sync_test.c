@@ -176,7 +176,7 @@ static void test_what_passed_on_a_grant_that_lasts_is_told(void **state)
     const uint64_t slow = node->t->shared->slow_count;
     assert_int_equal(ask(node, 50), 50);
     assert_true(node->t->shared->slow_count - slow < 50); /* most units are not yet charged to the table */
-    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(weir_sync(node->w, 60000), 0);
     assert_int_equal(counts(&n), node->used);
     nodes_stop(&n);
 }
@@ -430,7 +430,7 @@ static void crowd(int one_in, int keys)
         assert_true(use_named(node, "old", i, units));
         used += units;
     }
-    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(weir_sync(node->w, 60000), 0);
     for (int i = 0; i < OLD; i += one_in) {
         assert_true(use_named(node, "old", i, 1));
         used++;
@@ -445,7 +445,7 @@ static void crowd(int one_in, int keys)
     assert_int_equal(loopback_fleet_sum(c.n.fleet, ":p:old-"), used);
     /* All is quiet, so no other round is needed. */
     const uint64_t rounds = node->w->fleet->stats.sync_count;
-    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(weir_sync(node->w, 60000), 0);
     assert_int_equal(node->w->fleet->stats.sync_count, rounds + 1);
     nodes_stop(&c.n);
 }
@@ -503,7 +503,7 @@ static void test_what_is_given_back_of_logs_is_told(void **state)
     for (int i = 0; i < LOGS; i++) {
         assert_true(use_named(node, "log", i, i == 7 ? MUCH : 3));
     }
-    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(weir_sync(node->w, 60000), 0);
     assert_int_equal(counts(&n), 3 * (LOGS - 1) + MUCH);
     for (int i = 0; i < LOGS; i++) {
         char name[16];
@@ -511,7 +511,7 @@ static void test_what_is_given_back_of_logs_is_told(void **state)
         const weir_key key = weir_make_key(node->w, node->key.policy, name, (size_t) length);
         weir_refund(node->t, &key, i == 7 ? MUCH - 1 : 1);
     }
-    assert_int_equal(weir_sync(node->w, 5000), 0);
+    assert_int_equal(weir_sync(node->w, 60000), 0);
     assert_int_equal(counts(&n), 2 * (LOGS - 1) + 1);
     nodes_stop(&n);
 }

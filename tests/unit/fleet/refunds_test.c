@@ -428,7 +428,7 @@ static void test_what_is_given_back_ends_a_denial_that_another_node_remembers(vo
     assert_true(weir_poll(n.node[1].w) >= 0); /* its round is under way */
     assert_int_equal(ask(&n.node[1], 5), 0);
     give_back(&n.node[0], 100);
-    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_int_equal(weir_sync(n.node[0].w, 60000), 0);
     assert_true(weir_poll(n.node[1].w) >= 0); /* no time has passed: only the answer ends the denial */
     assert_int_equal(ask(&n.node[1], 5), 5);
     nodes_stop(&n);
@@ -730,9 +730,9 @@ static void start_with_a_unit(struct nodes *n, const weir_policy *policy)
 static void use_and_tell(struct nodes *n)
 {
     charge(&n->node[1], 50);
-    assert_int_equal(weir_sync(n->node[1].w, 1000), 0);
+    assert_int_equal(weir_sync(n->node[1].w, 60000), 0);
     mark_as_asked(&n->node[0]);
-    assert_int_equal(weir_sync(n->node[0].w, 1000), 0);
+    assert_int_equal(weir_sync(n->node[0].w, 60000), 0);
 }
 
 static void give_one_back(struct nodes *n)
@@ -783,10 +783,10 @@ static void test_what_other_nodes_have_given_back_is_known_before_the_state_is_l
     start_with_a_unit(&n, &policy);
     give_back(&n.node[1], 20);
     charge(&n.node[1], 7);
-    assert_int_equal(weir_sync(n.node[1].w, 1000), 0);
+    assert_int_equal(weir_sync(n.node[1].w, 60000), 0);
     mark_as_asked(&n.node[0]);
     amid_merge = (struct amid){.n = &n, .happens = look_at_others, .times = 1};
-    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_int_equal(weir_sync(n.node[0].w, 60000), 0);
     assert_int_equal(amid_merge.times, 0);
     assert_int_equal(told_of_others, 30); /* and not the 7 yet */
     expect_agreed(&n, used_by_all(&n));

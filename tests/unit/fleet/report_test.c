@@ -60,7 +60,7 @@ static void test_units_of_a_lost_answer_owe_no_time_at_a_later_rate(void **state
     limit.limit = 1;
     assert_int_equal(weir_set_policies(n.node[0].w, &policy, 1, NULL), 0);
     assert_int_equal(ask(&n.node[0], 1), 1);
-    assert_int_equal(weir_sync(n.node[0].w, 1000), 0);
+    assert_int_equal(weir_sync(n.node[0].w, 60000), 0);
     node_open(&n, 1, 0);
     pass(&n, 1000);
     hear(&n);

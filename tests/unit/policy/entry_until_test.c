@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -23,12 +22,12 @@
 static void test_times_agree_with_the_c_library(void **state)
 {
     (void) state;
-    srand48((long) test_seed());
+    uint64_t rng = test_seed();
     for (int i = 0; i < TIMES; i++) {
         static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%MZ", "%Y-%m-%dT%H:%M:%SZ"};
         static const int64_t units[] = {86400, 60, 1};
-        const int form = (int) (lrand48() % 3);
-        const time_t time_s = (time_t) (drand48() * (double) END_S);
+        const size_t form = (size_t) random_below(&rng, 3);
+        const time_t time_s = (time_t) random_below(&rng, END_S);
         char text[40];
         struct tm parts;
         uint64_t until_ns = 0;
