@@ -206,12 +206,28 @@ static void test_a_regular_file_of_up_to_a_mebibyte_is_read(void **state)
     assert_int_equal(count_descriptors(), descriptors);
 }
 
+/* What /sys says of a file's size is a page, and most files there have a few bytes. */
+static void test_a_file_that_is_shorter_than_its_size_is_read_to_its_end(void **state)
+{
+    (void) state;
+    struct text_file file = {.path = "/sys/devices/system/cpu/possible"};
+    struct stat status;
+    if (stat(file.path, &status) != 0 || status.st_size < 100) {
+        skip();
+    }
+    assert_int_equal(text_file_read(&file), 0);
+    assert_true(file.size != 0 && file.size < 100);
+    assert_int_equal(strlen(file.text), file.size);
+    free(file.text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines_and_places_are_those_of_the_breaks_of_yaml),
         cmocka_unit_test(test_a_path_gives_way_to_the_sentence_from_its_front),
         cmocka_unit_test(test_a_regular_file_of_up_to_a_mebibyte_is_read),
+        cmocka_unit_test(test_a_file_that_is_shorter_than_its_size_is_read_to_its_end),
     };
     return cmocka_run_group_tests_name("unit/policy/text_file", tests, NULL, NULL);
 }
