@@ -332,6 +332,47 @@ static void test_an_owner_hands_out_a_segment_or_mappings(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
+/* Parts of one segment, in order: where each begins, and what of it is present then. */
+static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(void **state)
+{
+    (void) state;
+    static const struct {
+        bool fresh;
+        unsigned use;
+        size_t size, at, present;
+    } parts[] = {{true, 0, 100, 0, 1},
+                 {true, PAGES_SPARSE, 2 * HUGE, 4096, 2 * HUGE},
+                 {true, 0, 2 * HUGE - 1, 4096 + 2 * HUGE, 2 * HUGE},
+                 {true, 0, 2 * HUGE, 5 * HUGE, 2 * HUGE}, /* from 4 MiB on */
+                 {true, PAGES_PRESENT, 100, 7 * HUGE, 1},
+                 {true, PAGES_LATER, 2 * HUGE, 7 * HUGE + 4096, 0},
+                 {false, 0, 4096, 9 * HUGE + 4096, 0}, /* as the process that made it has left it */
+                 {false, PAGES_PRESENT, 4096, 9 * HUGE + 2 * 4096, 1}};
+    struct segment segment;
+    bool first = false;
+    assert_int_equal(segment_open(&segment, name), 0);
+    assert_int_equal(ftruncate(segment.fd, (off_t) (2 * SIZE)), 0);
+    assert_int_equal(segment_map(&segment, 23, 2 * SIZE, &first), 0);
+    struct pages_owner owner = {.segment = &segment};
+    if (PAGE == 4096) {
+        size_t present = 0;
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            segment.fresh = parts[i].fresh;
+            unsigned char *part = pages_take(&owner, parts[i].size, parts[i].use);
+            assert_ptr_equal(part, segment.at + parts[i].at);
+            const size_t pages = (parts[i].present + PAGE - 1) / PAGE;
+            if (parts[i].fresh || !SLOWED) { /* an emulator populates nothing */
+                present += pages * PAGE;
+                assert_int_equal(present_size(&segment), present);
+            }
+        }
+        assert_int_equal(owner.error, 0);
+        assert_false(pages_are_fresh(&owner));
+    }
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
 static int follow_handle(void *arg)
 {
     const uint64_t *handle = arg;
@@ -384,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_a_segment_is_its_owners_alone_and_has_an_id_of_40_bits),
         cmocka_unit_test(test_committed_pages_are_there),
         cmocka_unit_test(test_an_owner_hands_out_a_segment_or_mappings),
+        cmocka_unit_test(test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present),
         cmocka_unit_test(test_a_handle_of_rates_holds_at_any_address),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /*
  * Numbers and bytes as text, against printf; text of any length in a buffer of any size; the sentence of an error.
  *
- * Guards: src/base/digits.h, src/base/percent.c, src/base/text.h, src/base/error.c
+ * Guards: src/base/digits.h, src/base/percent.c, src/base/text.h, src/base/error.c, src/base/plain.h
  */
 #include "base/text.h"
 
@@ -15,6 +15,7 @@
 #include "base/digits.h"
 #include "base/error.h"
 #include "base/percent.h"
+#include "base/plain.h"
 #include "support/support.h"
 
 static void test_numbers_are_written_as_printf_writes_them(void **state)
@@ -36,6 +37,9 @@ static void test_numbers_are_written_as_printf_writes_them(void **state)
         assert_string_equal(out, expected);
     }
     assert_int_equal(decimal_write((char[DECIMAL_SIZE]){""}, UINT64_MAX), DECIMAL_SIZE - 1);
+    assert_string_equal(plain_number(0, "policy", "policies"), "policies");
+    assert_string_equal(plain_number(1, "policy", "policies"), "policy");
+    assert_string_equal(plain_number(2, "policy", "policies"), "policies");
 }
 
 static bool is_digit(int c)
