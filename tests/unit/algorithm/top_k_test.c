@@ -190,7 +190,7 @@ static void test_a_new_key_takes_over_the_least_count_and_is_sure_of_its_own(voi
     top_k_add(&list, "new", 3, 3); /* in the place of key 0 */
     assert_int_equal(list.used, TOP_K_COUNT);
     expect_counter(&list, "new", 13, 3);
-    (void) snprintf(key, sizeof(key), "%039u", 1);
+    (void) snprintf(key, sizeof(key), "%039u", 1U);
     expect_counter(&list, key, 11, 11);
     top_k_add(&list, "next", 4, 1); /* in the place of key 1 */
     expect_counter(&list, "next", 12, 1);

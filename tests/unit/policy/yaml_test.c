@@ -4,7 +4,8 @@
  * accepted.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
- * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
+ * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c,
+ * src/policy/tree.h
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "policy/policy_file.h"
+#include "policy/tree.h"
 #include "support/support.h"
 
 #define SIZE_MOST ((size_t) 1 << 20)
@@ -761,6 +763,41 @@ static void test_overrides_are_read_with_their_places(void **state)
     policy_file_free(NULL);
 }
 
+static void test_a_tree_knows_its_nodes_by_name_and_place(void **state)
+{
+    (void) state;
+    char text[] = "a: 1\nb: {c: 2}\na: 3\n? [x, y, z]\n: w\n\"\": 4\n";
+    weir_error error;
+    const struct text_file file = {.path = "f", .error = &error, .text = text, .size = strlen(text)};
+    struct tree tree;
+    assert_int_equal(tree_read(&file, &tree), 0);
+    const struct tree_node *root = tree_root(&tree);
+    assert_int_equal(root->kind, TREE_MAPPING);
+    assert_int_equal(tree_child_count(&tree, root), 10);
+    const struct tree_node *b = tree_find(&tree, root, "b");
+    assert_string_equal(tree_text(&tree, tree_find(&tree, root, "a")), "1"); /* the first */
+    assert_string_equal(tree_text(&tree, tree_find(&tree, b, "c")), "2");
+    assert_string_equal(tree_text(&tree, tree_find(&tree, root, "")), "w"); /* a list has no text */
+    assert_string_equal(tree_text(&tree, b), "");
+    assert_true(b->kind == TREE_MAPPING && b->place.line == 2 && b->place.column == 4);
+    assert_null(tree_find(&tree, root, "c"));
+    assert_null(tree_find(&tree, NULL, "a"));
+    const struct tree_node *list = tree_child(&tree, root);
+    for (size_t i = 0; i < 6; i++) {
+        list = tree_next(&tree, list);
+    }
+    assert_int_equal(list->kind, TREE_LIST);
+    assert_int_equal(tree_child_count(&tree, list), 3);
+    assert_null(tree_find(&tree, list, "x"));
+    assert_null(tree_child(&tree, tree_find(&tree, root, "a")));
+    tree_free(&tree);
+    assert_true(tree.nodes == NULL && tree.node_count == 0);
+    const struct text_file empty = {.path = "f", .error = &error, .text = text, .size = 0};
+    assert_int_equal(tree_read(&empty, &tree), 0);
+    assert_null(tree_root(&tree));
+    tree_free(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -776,6 +813,7 @@ int main(void)
         cmocka_unit_test(test_a_tier_has_the_settings_of_its_policy),
         cmocka_unit_test(test_what_is_out_of_range_is_named_where_it_stands),
         cmocka_unit_test(test_overrides_are_read_with_their_places),
+        cmocka_unit_test(test_a_tree_knows_its_nodes_by_name_and_place),
         cmocka_unit_test(test_what_is_no_yaml_is_named_in_words_that_help),
         cmocka_unit_test(test_what_is_nested_or_repeated_is_refused_at_once),
         cmocka_unit_test(test_as_many_policies_as_there_may_be_are_read),
