@@ -91,6 +91,9 @@ static void test_lines_and_places_are_those_of_the_breaks_of_yaml(void **state)
         size_t size = 99;
         (void) text_file_line(&file, d.lines + 1, &size);
         assert_int_equal(size, 0);
+        size = 99;
+        (void) text_file_line(&file, 0, &size); /* nor is there such a line */
+        assert_int_equal(size, 0);
         for (size_t i = 0; i < d.size; i++) {
             const struct place place = text_file_place(&file, i);
             assert_int_equal(place.line, d.places[i].line);
