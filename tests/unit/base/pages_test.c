@@ -7,11 +7,9 @@
 #include "base/pages.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -79,17 +77,6 @@ static bool madvise_populates(void)
             "# skipped: madvise(MADV_POPULATE_WRITE) succeeds here and populates nothing, as under qemu-user\n");
     }
     return populates;
-}
-
-/* Pages of address space that are taken, as the kernel counts them. */
-static unsigned long mapped_pages(void)
-{
-    char text[128] = "";
-    const int fd = open("/proc/self/statm", O_RDONLY); /* stdio would map memory itself */
-    assert_true(fd >= 0);
-    assert_true(read(fd, text, sizeof(text) - 1) > 0);
-    (void) close(fd);
-    return strtoul(text, NULL, 10);
 }
 
 static void expect_gone(void *memory, size_t size)
@@ -161,12 +148,12 @@ static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void *
 {
     (void) state;
     const size_t size = (5 << 20) + 1;
-    const unsigned long before = mapped_pages();
+    const size_t before = count_mapped_pages();
     unsigned char *memory = pages_reserve(size, PAGES_PRESENT);
     assert_non_null(memory);
-    assert_int_equal(mapped_pages(), before + (size + PAGE - 1) / PAGE);
+    assert_int_equal(count_mapped_pages(), before + (size + PAGE - 1) / PAGE);
     pages_release(memory, size);
-    assert_int_equal(mapped_pages(), before);
+    assert_int_equal(count_mapped_pages(), before);
 }
 
 static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)

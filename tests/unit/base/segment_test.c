@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -156,31 +155,20 @@ static void test_a_forked_child_locks_anew(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
-/* Pages of address space that are taken, as the kernel counts them. */
-static size_t mapped_pages(void)
-{
-    char text[128] = "";
-    const int fd = open("/proc/self/statm", O_RDONLY); /* stdio would map memory itself */
-    assert_true(fd >= 0);
-    assert_true(read(fd, text, sizeof(text) - 1) > 0);
-    (void) close(fd);
-    return strtoul(text, NULL, 10);
-}
-
 static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void **state)
 {
     (void) state;
     struct segment segment;
     struct segment second;
     bool first = true;
-    const size_t before = mapped_pages();
+    const size_t before = count_mapped_pages();
     assert_int_equal(segment_open(&segment, name), 0);
     segment.fresh = true;
     assert_int_equal(ftruncate(segment.fd, (off_t) SIZE), 0);
     assert_int_equal(segment_map(&segment, 21, 5 * PAGE - 7, &first), 0);
     assert_true(first && segment.id == 21 && segment.taken == 0);
     assert_int_equal(segment.size, 5 * PAGE);
-    assert_int_equal(mapped_pages(), before + 5);
+    assert_int_equal(count_mapped_pages(), before + 5);
     /* A part takes whole pages, and the last one ends where the mapping does. */
     assert_null(segment_take(&segment, 5 * PAGE + 1, false));
     assert_ptr_equal(segment_take(&segment, 2 * PAGE + 1, false), segment.at);
@@ -191,7 +179,7 @@ static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void 
     assert_int_equal(segment_end(&segment), 0);
     assert_int_equal(segment.size, 4 * PAGE);
     assert_int_equal(segment_size(name), 4 * PAGE);
-    assert_int_equal(mapped_pages(), before + 4);
+    assert_int_equal(count_mapped_pages(), before + 4);
     /* One more user changes nothing, nor does its end. */
     segment_unlock(&segment);
     assert_int_equal(segment_open(&second, name), 0);
@@ -200,10 +188,10 @@ static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void 
     segment_close(&second);
     assert_null(second.at);
     assert_int_equal(second.fd, -1);
-    assert_int_equal(mapped_pages(), before + 4);
+    assert_int_equal(count_mapped_pages(), before + 4);
     segment_close(&segment);
     segment_close(&segment); /* it is closed */
-    assert_int_equal(mapped_pages(), before);
+    assert_int_equal(count_mapped_pages(), before);
     assert_int_equal(weir_unlink(name), 0);
 }
 
@@ -214,7 +202,7 @@ static void test_a_process_has_256_mappings(void **state)
     struct segment more[SEGMENT_MAPPINGS];
     bool first = false;
     make(&segment, 22);
-    const size_t before = mapped_pages();
+    const size_t before = count_mapped_pages();
     for (size_t i = 0; i < SEGMENT_MAPPINGS; i++) {
         more[i] = (struct segment){.fd = segment.fd};
         const int expected = i < SEGMENT_MAPPINGS - 1 ? 0 : -EMFILE;
@@ -222,12 +210,12 @@ static void test_a_process_has_256_mappings(void **state)
         assert_ptr_equal(segment_mapping(100 + i), more[i].at);
         assert_int_equal(more[i].at != NULL, expected == 0);
     }
-    assert_int_equal(mapped_pages(), before + SEGMENT_MAPPINGS - 1);
+    assert_int_equal(count_mapped_pages(), before + SEGMENT_MAPPINGS - 1);
     for (size_t i = 0; i < SEGMENT_MAPPINGS; i++) {
         more[i].fd = -1; /* it is the first one's */
         segment_close(&more[i]);
     }
-    assert_int_equal(mapped_pages(), before);
+    assert_int_equal(count_mapped_pages(), before);
     more[0] = (struct segment){.fd = segment.fd};
     assert_int_equal(segment_map(&more[0], 100, PAGE, &first), 0); /* there is room again */
     more[0].fd = -1;
