@@ -90,6 +90,15 @@ static void test_every_character_stays_but_those_that_control_a_line_and_other_f
         }
     }
     char line[30];
+    for (unsigned byte = 1; byte < 256; byte++) { /* only some bytes go on with a character */
+        const char two[] = {'\xc3', (char) byte, '\0'};
+        const char three[] = {'\xe2', '\x82', (char) byte, '\0'};
+        const bool goes_on = byte >= 0x80 && byte < 0xc0;
+        (void) plain_line(line, sizeof(line), two);
+        assert_int_equal(memcmp(line, goes_on ? two : "\\xc3", goes_on ? 3 : 4), 0);
+        (void) plain_line(line, sizeof(line), three);
+        assert_int_equal(memcmp(line, goes_on ? three : "\\xe2\\x82", goes_on ? 4 : 8), 0);
+    }
     assert_int_equal(plain_line(line, sizeof(line), "\xf8\x88\x80\x80\x80"), 20); /* five bytes */
     assert_int_equal(plain_line(line, sizeof(line), "\xff\xbf\xbf\xbf"), 16);
     /* What does not fit is left out as a whole. */
