@@ -20,14 +20,9 @@ struct date calendar_date(uint64_t days)
     days += MARCH_0_DAYS;
     const uint64_t era = days / DAYS_PER_ERA;
     const uint64_t day_of_era = days % DAYS_PER_ERA;
-    /* The year that a mean length gives is right or one too great. */
+    /* The year that a mean length gives is right or one too small. */
     uint64_t year = day_of_era * YEARS_PER_ERA / DAYS_PER_ERA;
-    while (days_before(year + 1) <= day_of_era) {
-        year++;
-    }
-    while (days_before(year) > day_of_era) {
-        year--;
-    }
+    year += days_before(year + 1) <= day_of_era;
     const uint64_t day_of_year = day_of_era - days_before(year);
     const uint64_t month = (5 * day_of_year + 2) / 153; /* from March */
     const uint64_t day = day_of_year - (153 * month + 2) / 5;

@@ -111,14 +111,17 @@ static bool number_read(const char **text, uint64_t *out)
     return *text != digits && *out != 0 && *out <= WEIR_MAX_UNITS;
 }
 
-/* Validates a limit of the policy with the numbers of an override. */
+/* Validates the limits of the policy up to this one, with the numbers of an override. */
 static int check_numbers(const weir_policy *policy, size_t index, const struct entry_value *value, weir_error *error)
 {
-    weir_limit limit = policy->limits[index];
-    limit.limit = value->limits[index];
-    limit.burst = value->bursts[index];
-    limit.delay = 0;
-    const weir_policy whole = {.name = policy->name, .limits = &limit, .limit_count = 1};
+    weir_limit limits[WEIR_MAX_LIMITS];
+    for (size_t i = 0; i <= index; i++) {
+        limits[i] = policy->limits[i];
+        limits[i].limit = value->limits[i];
+        limits[i].burst = value->bursts[i];
+        limits[i].delay = 0;
+    }
+    const weir_policy whole = {.name = policy->name, .limits = limits, .limit_count = index + 1};
     return validate_policies(&whole, 1, NULL, error);
 }
 

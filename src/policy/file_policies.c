@@ -375,18 +375,17 @@ static struct place place_of_fault(const struct file_policies *policies, const s
     const struct policy_source *source = &policies->sources[fault->policy_index];
     const struct tree_node *mapping =
         fault->limit_index != SIZE_MAX ? source->limit_mappings[fault->limit_index] : source->mapping;
-    const char *field = fault->field != NULL ? name_in_file(fault->field) : "";
+    const char *field = name_in_file(fault->field);
     const struct tree_node *value = tree_find(tree, mapping, field);
     if (value == NULL && strcmp(field, "period") == 0) {
         value = tree_find(tree, mapping, "calendar"); /* the calendar stands for the period */
     }
-    const struct tree_node *at = value != NULL ? value : mapping;
-    return at != NULL ? at->place : (struct place){1, 1};
+    return value != NULL ? value->place : mapping->place;
 }
 
 int file_policies_validate(const struct text_file *file, const struct tree *tree, const struct file_policies *policies)
 {
-    struct policy_fault fault = {0, SIZE_MAX, NULL};
+    struct policy_fault fault = {0, SIZE_MAX, ""};
     weir_error error;
     const int result = validate_policies(policies->policies, policies->count, &fault, &error);
     return result == 0 ? 0 : text_file_fail(file, place_of_fault(policies, tree, &fault), result, "%s", error.message);

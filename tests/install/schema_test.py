@@ -39,7 +39,7 @@ DIFFER = {
     r"policy \"a\" is there twice|has the algorithm and the period of": "items are compared as wholes, not by a field",
     r"\"\*\w+\" is an alias": "readers put the value in the alias's place",
     r"%TAG is not taken": "directives are gone from the data",
-    r"has (period|outage_grace|long_outage) \"\d+[a-z]+\"; give": "a duration is a text, and its range is no pattern of text",
+    r"has (period|outage_grace|long_outage) \"(\d+[a-z]+)+\"; give": "a duration is a text, and its range is no pattern of text",
     r"has burst \d+, but only buckets have one": "a burst that is equal to the limit is allowed, and fields cannot be compared",
     r"has delay \d+; give 0 to its burst": "fields cannot be compared",
     r"units a second through its bucket|two years or more to refill": "fields cannot be computed with",

@@ -3,7 +3,7 @@
  * A limit snapshot gives the headroom of rule_headroom and charges as rule_charge does, over random rules, states and
  * times. A queue snapshot answers as rule_queue and charges as rule_charge.
  *
- * Guards: src/algorithm/limit_snapshot.c, src/algorithm/queue_snapshot.h
+ * Guards: src/algorithm/limit_snapshot.c, src/algorithm/limit_snapshot.h, src/algorithm/queue_snapshot.h
  */
 #include "algorithm/limit_snapshot.h"
 #include "algorithm/queue_snapshot.h"
@@ -26,6 +26,14 @@ static weir_limit random_of(uint64_t *rng, weir_algorithm algorithm)
         limit.burst = WEIR_MAX_UNITS;
     }
     return limit;
+}
+
+/* A rule from a second before the start; its rate is one of several that the limit has had. */
+static struct rule random_rule(uint64_t *rng, const weir_limit *limit, uint64_t start_ns)
+{
+    struct rule rule = rule_make(limit, start_ns - SECOND);
+    rule.rate_id = rule_is_bucket(&rule) ? (uint8_t) random_below(rng, 4) : 0;
+    return rule;
 }
 
 static weir_limit random_limit(uint64_t *rng)
@@ -77,7 +85,7 @@ static void test_a_moment_is_its_rule(void **state)
     for (unsigned round = 0; round < ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
         const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
-        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const struct rule rule = random_rule(&rng, &limit, start_ns);
         uint64_t now_ns = start_ns + random_below(&rng, 1000 * SECOND);
         struct state s = rule_fresh(&rule, now_ns);
         for (int step = 0; step < STEPS; step++) {
@@ -116,7 +124,7 @@ static void test_a_first_charge_is_that_of_a_fresh_state(void **state)
     for (unsigned round = 0; round < ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
         const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
-        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const struct rule rule = random_rule(&rng, &limit, start_ns);
         const uint64_t now_ns = start_ns + random_below(&rng, 1000 * SECOND);
         const struct limit_snapshot limit_at = limit_snapshot_of(&rule, now_ns);
         if (limit_at.kind == LIMIT_SNAPSHOT_NONE) {
@@ -141,7 +149,7 @@ static void test_an_idle_key_is_fresh_and_was_for_a_minute(void **state)
     for (unsigned round = 0; round < 10 * ROUNDS; round++) {
         const weir_limit limit = random_limit(&rng);
         const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
-        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const struct rule rule = random_rule(&rng, &limit, start_ns);
         const uint64_t then_ns = start_ns + random_below(&rng, 1000 * SECOND);
         const struct state s =
             rule_charge(&rule, rule_fresh(&rule, then_ns), then_ns, min_u64(draw_cost(&rng, rule.limit), rule.limit));
@@ -159,6 +167,41 @@ static void test_an_idle_key_is_fresh_and_was_for_a_minute(void **state)
                      !rule_is_bucket(&rule));
     }
     assert_true(idle > ROUNDS);
+}
+
+/* From when on a key is idle, if it was charged at the start: a minute, or what takes longer. */
+static void test_a_key_is_idle_after_a_minute_its_refill_or_three_windows(void **state)
+{
+    (void) state;
+    static const struct {
+        weir_algorithm algorithm;
+        uint64_t limit, period_ns;
+        uint64_t full_ns;  /* when the bucket is full again; windows: 0 */
+        uint64_t after_ns; /* idle from here on, and no nanosecond earlier; of a window: begin of one */
+    } all[] = {{WEIR_TOKEN_BUCKET, 10, SECOND, SECOND, 61 * SECOND + 1},
+               {WEIR_TOKEN_BUCKET, 1, 60 * SECOND, 60 * SECOND, 120 * SECOND + 1},
+               {WEIR_TOKEN_BUCKET, 1, 100 * SECOND, 100 * SECOND, 200 * SECOND + 1},
+               {WEIR_FIXED_WINDOW, 10, SECOND, 0, 62 * SECOND},
+               {WEIR_SLIDING_WINDOW, 10, 30 * SECOND, 0, 120 * SECOND},
+               {WEIR_SLIDING_WINDOW, 10, 61 * SECOND, 0, 183 * SECOND},
+               {WEIR_FIXED_WINDOW, 10, HOUR, 0, 3 * HOUR}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        const weir_limit limit = {.algorithm = all[i].algorithm, .limit = all[i].limit, .period_ns = all[i].period_ns};
+        const uint64_t start_ns = START_NS / all[i].period_ns * all[i].period_ns;
+        const struct rule rule = rule_make(&limit, start_ns - 400 * DAY);
+        const struct state s = rule_charge(&rule, rule_fresh(&rule, start_ns), start_ns, all[i].limit);
+        const struct limit_snapshot late = limit_snapshot_of(&rule, start_ns + all[i].after_ns - 1);
+        const struct limit_snapshot idle = limit_snapshot_of(&rule, start_ns + all[i].after_ns);
+        assert_false(limit_snapshot_idle(&late, s.a));
+        assert_true(limit_snapshot_idle(&idle, s.a));
+        if (all[i].full_ns == 0) { /* up to 64 windows ahead: of a thread with a later clock */
+            const struct limit_snapshot now = limit_snapshot_of(&rule, start_ns);
+            for (uint64_t ahead = 1; ahead <= 65; ahead++) {
+                const struct state later = rule_fresh(&rule, start_ns + ahead * all[i].period_ns);
+                assert_int_equal(limit_snapshot_idle(&now, later.a), ahead == 65);
+            }
+        }
+    }
 }
 
 static void test_what_has_no_moment(void **state)
@@ -201,7 +244,7 @@ static void test_a_queue_snapshot_is_its_rule(void **state)
     for (unsigned round = 0; round < ROUNDS; round++) {
         const weir_limit limit = random_of(&rng, WEIR_LEAKY_BUCKET);
         const uint64_t start_ns = draw_start_ns(&rng, limit.period_ns);
-        const struct rule rule = rule_make(&limit, start_ns - SECOND);
+        const struct rule rule = random_rule(&rng, &limit, start_ns);
         struct queue_snapshot queue;
         if (!queue_snapshot_of(&rule, &queue)) {
             assert_true(rule.tolerance > UINT64_MAX / 4);
@@ -264,6 +307,7 @@ int main(void)
         cmocka_unit_test(test_a_moment_is_its_rule),
         cmocka_unit_test(test_a_first_charge_is_that_of_a_fresh_state),
         cmocka_unit_test(test_an_idle_key_is_fresh_and_was_for_a_minute),
+        cmocka_unit_test(test_a_key_is_idle_after_a_minute_its_refill_or_three_windows),
         cmocka_unit_test(test_what_has_no_moment),
         cmocka_unit_test(test_a_queue_snapshot_is_its_rule),
         cmocka_unit_test(test_what_a_queue_snapshot_leaves_to_its_rule),

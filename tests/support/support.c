@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
@@ -9,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static uint64_t fake_monotonic(void *arg)
 {
@@ -113,6 +115,16 @@ void expect_no_more_threads(size_t count)
 size_t count_descriptors(void)
 {
     return count_entries("/proc/self/fd");
+}
+
+size_t count_mapped_pages(void)
+{
+    char text[128] = "";
+    const int fd = open("/proc/self/statm", O_RDONLY); /* stdio would map memory itself */
+    assert_true(fd >= 0);
+    assert_true(read(fd, text, sizeof(text) - 1) > 0);
+    (void) close(fd);
+    return strtoul(text, NULL, 10);
 }
 
 /* Where the host of a virtual machine takes its processors away for tenths of a second: some tens. */

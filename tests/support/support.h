@@ -86,4 +86,7 @@ size_t count_threads(void);
 void expect_no_more_threads(size_t count);
 size_t count_descriptors(void);
 
+/* Pages of address space that this process has taken, as the kernel counts them. */
+size_t count_mapped_pages(void);
+
 #endif

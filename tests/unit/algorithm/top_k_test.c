@@ -4,6 +4,7 @@
  *
  * Guards: src/algorithm/top_k.c
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "algorithm/top_k.h"
@@ -163,11 +164,67 @@ static void test_keys_that_share_bytes_are_told_apart_by_length_and_sums_saturat
     assert_int_equal(list.total, UINT64_MAX);
 }
 
+static void expect_counter(const struct top_k *list, const char *key, uint64_t count, uint64_t sure)
+{
+    for (uint32_t i = 0; i < list->used; i++) {
+        if (list->keys[i].length == strlen(key) && memcmp(list->keys[i].bytes, key, strlen(key)) == 0) {
+            assert_int_equal(list->counts[i], count);
+            assert_int_equal(list->sure[i], sure);
+            return;
+        }
+    }
+    fail_msg("%s has no counter", key);
+}
+
+/* Key i has the weight 10 + i. */
+static void test_a_new_key_takes_over_the_least_count_and_is_sure_of_its_own(void **state)
+{
+    (void) state;
+    static struct top_k list;
+    char key[TOP_K_KEY_SIZE + 1];
+    for (unsigned i = 0; i < TOP_K_COUNT; i++) {
+        (void) snprintf(key, sizeof(key), "%039u", i); /* as long as a key may be */
+        top_k_add(&list, key, TOP_K_KEY_SIZE, 10 + i);
+        expect_counter(&list, key, 10 + i, 10 + i);
+    }
+    top_k_add(&list, "new", 3, 3); /* in the place of key 0 */
+    assert_int_equal(list.used, TOP_K_COUNT);
+    expect_counter(&list, "new", 13, 3);
+    (void) snprintf(key, sizeof(key), "%039u", 1U);
+    expect_counter(&list, key, 11, 11);
+    top_k_add(&list, "next", 4, 1); /* in the place of key 1 */
+    expect_counter(&list, "next", 12, 1);
+    top_k_add(&list, "new", 3, 7);
+    expect_counter(&list, "new", 20, 10);
+    /* Of equal counts the surer one stands first. */
+    uint8_t top[TOP_K_COUNT];
+    assert_int_equal(top_k_top(&list, top, TOP_K_COUNT), TOP_K_COUNT);
+    for (size_t i = 1; i < TOP_K_COUNT; i++) {
+        const size_t before = top[i - 1];
+        assert_true(list.counts[before] > list.counts[top[i]] ||
+                    (list.counts[before] == list.counts[top[i]] && list.sure[before] >= list.sure[top[i]]));
+    }
+    assert_int_equal(top_k_top(&list, top, 0), 0);
+    top_k_halve(&list, 1);
+    expect_counter(&list, "new", 10, 5);
+    expect_counter(&list, "next", 6, 0);
+    top_k_halve(&list, 3); /* those below eight are gone */
+    expect_counter(&list, "new", 1, 0);
+    for (uint32_t i = 0; i < list.used; i++) {
+        assert_true(list.counts[i] >= 1 && list.counts[i] <= 4);
+    }
+    assert_int_equal(list.used, 1 + (73 - 16 + 1)); /* "new", and what had 16 to 73 */
+    assert_int_equal(list.total, (64 * 10 + 63 * 64 / 2 + 11) / 16);
+    top_k_add(&list, "last", 4, 9); /* a counter is free */
+    expect_counter(&list, "last", 9, 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_list_bounds_the_exact_counts_of_any_stream),
         cmocka_unit_test(test_halving_keeps_the_bounds_and_ends_with_an_empty_list),
+        cmocka_unit_test(test_a_new_key_takes_over_the_least_count_and_is_sure_of_its_own),
         cmocka_unit_test(test_keys_that_share_bytes_are_told_apart_by_length_and_sums_saturate),
     };
     return cmocka_run_group_tests_name("unit/algorithm/top_k", tests, NULL, NULL);

@@ -2,18 +2,17 @@
 /*
  * Reserved memory: which of it may lie on huge pages, what of it is present, and that nothing of it is left behind.
  *
- * Guards: src/base/pages.c
+ * Guards: src/base/pages.c, src/base/pages.h
  */
 #include "base/pages.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/support.h"
@@ -78,17 +77,6 @@ static bool madvise_populates(void)
             "# skipped: madvise(MADV_POPULATE_WRITE) succeeds here and populates nothing, as under qemu-user\n");
     }
     return populates;
-}
-
-/* Pages of address space that are taken, as the kernel counts them. */
-static unsigned long mapped_pages(void)
-{
-    char text[128] = "";
-    const int fd = open("/proc/self/statm", O_RDONLY); /* stdio would map memory itself */
-    assert_true(fd >= 0);
-    assert_true(read(fd, text, sizeof(text) - 1) > 0);
-    (void) close(fd);
-    return strtoul(text, NULL, 10);
 }
 
 static void expect_gone(void *memory, size_t size)
@@ -160,12 +148,12 @@ static void test_no_more_is_taken_than_asked_for_and_all_of_it_given_back(void *
 {
     (void) state;
     const size_t size = (5 << 20) + 1;
-    const unsigned long before = mapped_pages();
+    const size_t before = count_mapped_pages();
     unsigned char *memory = pages_reserve(size, PAGES_PRESENT);
     assert_non_null(memory);
-    assert_int_equal(mapped_pages(), before + (size + PAGE - 1) / PAGE);
+    assert_int_equal(count_mapped_pages(), before + (size + PAGE - 1) / PAGE);
     pages_release(memory, size);
-    assert_int_equal(mapped_pages(), before);
+    assert_int_equal(count_mapped_pages(), before);
 }
 
 static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
@@ -194,6 +182,50 @@ static void test_more_than_there_is_is_not_to_be_had(void **state)
     assert_null(pages_reserve((size_t) 1 << 50, PAGES_SPARSE));
 }
 
+static void test_parts_of_an_arena_begin_at_cache_lines(void **state)
+{
+    (void) state;
+    static const size_t sizes[][2] = {{0, 0}, {1, 64}, {64, 64}, {65, 128}, {1000, 1024}};
+    unsigned char memory[2000];
+    unsigned char *next = memory;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        unsigned char *here = next;
+        assert_int_equal(arena_padded(sizes[i][0]), sizes[i][1]);
+        assert_ptr_equal(arena_carve(&next, sizes[i][0]), here);
+        assert_ptr_equal(next, here + sizes[i][1]);
+    }
+    assert_int_equal(pages_padded(0), 0);
+    assert_int_equal(pages_padded(1), PAGE);
+    assert_int_equal(pages_padded(PAGE), PAGE);
+    assert_int_equal(pages_padded(PAGE + 1), 2 * PAGE);
+}
+
+/* A mapping of its own for each part, which a forked child shares or has a copy of. */
+static void test_an_owner_without_a_segment_says_how_its_parts_are_shared(void **state)
+{
+    (void) state;
+    for (unsigned shared = 0; shared < 2; shared++) {
+        const struct pages_owner owner = {.use = shared != 0 ? PAGES_SHARED : 0};
+        struct pages_owner own = owner;
+        unsigned char *part = pages_take(&own, PAGE, 0);
+        unsigned char *large = pages_take(shared != 0 ? &own : NULL, HUGE * 2, PAGES_SPARSE);
+        assert_true(part != NULL && large != NULL);
+        const pid_t child = fork();
+        if (child == 0) {
+            part[5] = large[5] = 7;
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_true(part[5] == shared * 7 && large[5] == shared * 7);
+        pages_give(&own, part, PAGE);
+        pages_give(NULL, large, HUGE * 2);
+        pages_give(NULL, NULL, PAGE);
+        expect_gone(part, PAGE);
+        assert_int_equal(pages_commit(NULL, part, PAGE), 0); /* all of it was there */
+        assert_int_equal(own.error, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +234,8 @@ int main(void)
         cmocka_unit_test(test_no_more_is_taken_than_asked_for_and_all_of_it_given_back),
         cmocka_unit_test(test_what_is_small_or_sparse_lies_on_small_pages),
         cmocka_unit_test(test_more_than_there_is_is_not_to_be_had),
+        cmocka_unit_test(test_parts_of_an_arena_begin_at_cache_lines),
+        cmocka_unit_test(test_an_owner_without_a_segment_says_how_its_parts_are_shared),
     };
     return cmocka_run_group_tests_name("unit/base/pages", tests, NULL, NULL);
 }

@@ -51,6 +51,65 @@ static void test_what_is_printable_stays_and_the_rest_becomes_digits(void **stat
     }
 }
 
+/* Writes a number in the form of UTF-8 with so many bytes, whether it is a character of that length or not. */
+static void encode(uint32_t character, size_t length, char out[5])
+{
+    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    for (size_t i = length - 1; i > 0; i--) {
+        out[i] = (char) (0x80 | (character & 0x3f));
+        character >>= 6;
+    }
+    out[0] = (char) (first[length] | character);
+    out[length] = '\0';
+}
+
+static void test_every_character_stays_but_those_that_control_a_line_and_other_forms_are_none(void **state)
+{
+    (void) state;
+    /* First and last ones: controls, marks of direction, separators of lines, isolates; and halves of pairs. */
+    static const uint32_t escaped[][2] = {{1, 0x1f},        {0x7f, 0x9f},     {0x61c, 0x61c},  {0x200e, 0x200f},
+                                          {0x2028, 0x202e}, {0x2066, 0x2069}, {0xd800, 0xdfff}};
+    static const uint32_t ends[] = {0, 0x80, 0x800, 0x10000, 0x110000}; /* of the characters of each length */
+    static const uint32_t most[] = {0, 0x7f, 0x7ff, 0xffff, 0x1fffff};  /* what each length could hold */
+    for (size_t length = 1; length <= 4; length++) {
+        size_t range = 0;
+        for (uint32_t character = 1; character <= most[length]; character++) {
+            char text[5];
+            char line[20];
+            encode(character, length, text);
+            while (range < sizeof(escaped) / sizeof(escaped[0]) && character > escaped[range][1]) {
+                range++;
+            }
+            const bool is_character = character >= ends[length - 1] && character < ends[length];
+            const bool stays =
+                is_character && (range == sizeof(escaped) / sizeof(escaped[0]) || character < escaped[range][0]);
+            const size_t written = plain_line(line, sizeof(line), text);
+            if (written != (stays ? length : 4 * length) || (stays && strcmp(line, text) != 0)) {
+                fail_msg("%x in %zu bytes: \"%s\"", character, length, line);
+            }
+        }
+    }
+    char line[30];
+    for (unsigned byte = 1; byte < 256; byte++) { /* only some bytes go on with a character */
+        const char two[] = {'\xc3', (char) byte, '\0'};
+        const char three[] = {'\xe2', '\x82', (char) byte, '\0'};
+        const bool goes_on = byte >= 0x80 && byte < 0xc0;
+        (void) plain_line(line, sizeof(line), two);
+        assert_int_equal(memcmp(line, goes_on ? two : "\\xc3", goes_on ? 3 : 4), 0);
+        (void) plain_line(line, sizeof(line), three);
+        assert_int_equal(memcmp(line, goes_on ? three : "\\xe2\\x82", goes_on ? 4 : 8), 0);
+    }
+    assert_int_equal(plain_line(line, sizeof(line), "\xf8\x88\x80\x80\x80"), 20); /* five bytes */
+    assert_int_equal(plain_line(line, sizeof(line), "\xff\xbf\xbf\xbf"), 16);
+    /* What does not fit is left out as a whole. */
+    assert_int_equal(plain_line(line, 4, "a\xe2\x82\xac"), 1);
+    assert_int_equal(plain_line(line, 5, "a\xe2\x82\xac"), 4);
+    assert_int_equal(plain_line(line, 5, "a\n"), 1);
+    assert_int_equal(plain_line(line, 6, "a\n"), 5);
+    assert_int_equal(plain_line(line, 1, "a"), 0);
+    assert_string_equal(line, "");
+}
+
 static void expect_plain(const char *text)
 {
     for (const char *at = text; *at != '\0'; at++) {
@@ -185,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_printable_stays_and_the_rest_becomes_digits),
+        cmocka_unit_test(test_every_character_stays_but_those_that_control_a_line_and_other_forms_are_none),
         cmocka_unit_test(test_whatever_comes_in_and_however_little_room_there_is_plain_text_comes_out),
         cmocka_unit_test(test_entries_that_are_malformed_come_into_the_log_as_one_line),
         cmocka_unit_test(test_what_a_server_says_comes_into_the_log_as_one_line),

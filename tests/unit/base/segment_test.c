@@ -7,6 +7,7 @@
 #include "base/memory/segment.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -154,6 +155,107 @@ static void test_a_forked_child_locks_anew(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
+static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct segment second;
+    bool first = true;
+    const size_t before = count_mapped_pages();
+    assert_int_equal(segment_open(&segment, name), 0);
+    segment.fresh = true;
+    assert_int_equal(ftruncate(segment.fd, (off_t) SIZE), 0);
+    assert_int_equal(segment_map(&segment, 21, 5 * PAGE - 7, &first), 0);
+    assert_true(first && segment.id == 21 && segment.taken == 0);
+    assert_int_equal(segment.size, 5 * PAGE);
+    assert_int_equal(count_mapped_pages(), before + 5);
+    /* A part takes whole pages, and the last one ends where the mapping does. */
+    assert_null(segment_take(&segment, 5 * PAGE + 1, false));
+    assert_ptr_equal(segment_take(&segment, 2 * PAGE + 1, false), segment.at);
+    assert_null(segment_take(&segment, 2 * PAGE + 1, false));
+    assert_null(segment_take(&segment, 1, true)); /* the next huge page is not there */
+    assert_ptr_equal(segment_take(&segment, PAGE, false), segment.at + 3 * PAGE);
+    assert_int_equal(segment.taken, 4 * PAGE);
+    assert_int_equal(segment_end(&segment), 0);
+    assert_int_equal(segment.size, 4 * PAGE);
+    assert_int_equal(segment_size(name), 4 * PAGE);
+    assert_int_equal(count_mapped_pages(), before + 4);
+    /* One more user changes nothing, nor does its end. */
+    segment_unlock(&segment);
+    assert_int_equal(segment_open(&second, name), 0);
+    assert_int_equal(segment_map(&second, 21, 4 * PAGE, &first), 0);
+    assert_true(!first && second.id == 21 && second.size == 4 * PAGE);
+    segment_close(&second);
+    assert_null(second.at);
+    assert_int_equal(second.fd, -1);
+    assert_int_equal(count_mapped_pages(), before + 4);
+    segment_close(&segment);
+    segment_close(&segment); /* it is closed */
+    assert_int_equal(count_mapped_pages(), before);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static void test_a_process_has_256_mappings(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct segment more[SEGMENT_MAPPINGS];
+    bool first = false;
+    make(&segment, 22);
+    const size_t before = count_mapped_pages();
+    for (size_t i = 0; i < SEGMENT_MAPPINGS; i++) {
+        more[i] = (struct segment){.fd = segment.fd};
+        const int expected = i < SEGMENT_MAPPINGS - 1 ? 0 : -EMFILE;
+        assert_int_equal(segment_map(&more[i], 100 + i, PAGE, &first), expected);
+        assert_ptr_equal(segment_mapping(100 + i), more[i].at);
+        assert_int_equal(more[i].at != NULL, expected == 0);
+    }
+    assert_int_equal(count_mapped_pages(), before + SEGMENT_MAPPINGS - 1);
+    for (size_t i = 0; i < SEGMENT_MAPPINGS; i++) {
+        more[i].fd = -1; /* it is the first one's */
+        segment_close(&more[i]);
+    }
+    assert_int_equal(count_mapped_pages(), before);
+    more[0] = (struct segment){.fd = segment.fd};
+    assert_int_equal(segment_map(&more[0], 100, PAGE, &first), 0); /* there is room again */
+    more[0].fd = -1;
+    segment_close(&more[0]);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+static void test_a_segment_is_its_owners_alone_and_has_an_id_of_40_bits(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct stat about;
+    uint64_t all = 0;
+    uint64_t last = 0;
+    const mode_t mask = umask(0377);
+    assert_int_equal(segment_open(&segment, name), 0);
+    (void) umask(mask);
+    assert_int_equal(fstat(segment.fd, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(segment.inode, about.st_ino);
+    assert_true(segment.at == NULL && !segment.fresh && segment.size == 0 && segment.id == 0);
+    assert_true((fcntl(segment.fd, F_GETFD) & FD_CLOEXEC) != 0);
+    for (int i = 0; i < 64; i++) {
+        uint64_t id = 0;
+        assert_int_equal(segment_make_id(&id), 0);
+        assert_true(id != 0 && id != last && id >> SEGMENT_ID_BITS == 0);
+        all |= id;
+        last = id;
+    }
+    assert_int_equal(all, (UINT64_C(1) << SEGMENT_ID_BITS) - 1);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+    assert_int_equal(segment_open(&segment, "/no/name"), -EINVAL);
+    assert_int_equal(segment.fd, -1);
+    int lock_fd = 0;
+    assert_int_equal(segment_lock_again(&segment, &lock_fd), -ENOENT);
+    segment_close(&segment);
+}
+
 static size_t present_size(const struct segment *segment)
 {
     struct stat about;
@@ -174,6 +276,18 @@ static void test_committed_pages_are_there(void **state)
     assert_int_equal(segment_commit(&segment, part, 2 * PAGE), 0);
     assert_int_equal(part[PAGE], 5); /* what is there stays */
     assert_int_equal(present_size(&segment), 3 * PAGE);
+    /* Of more than is committed at once nothing is left out. */
+    unsigned char *large = segment_take(&segment, 9 * HUGE / 2, false);
+    assert_int_equal(segment_commit(&segment, large, 9 * HUGE / 2), 0);
+    assert_int_equal(present_size(&segment), 3 * PAGE + 9 * HUGE / 2);
+    assert_int_equal(segment_commit(&segment, large, 0), 0);
+    /* The host has closed the descriptor, and another file has its number. */
+    struct segment other = segment;
+    other.fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    assert_true(other.fd >= 0);
+    assert_int_equal(segment_commit(&other, part, PAGE), -EBADF);
+    assert_int_equal(close(other.fd), 0);
+    assert_int_equal(segment_commit(&other, part, PAGE), -EBADF);
     segment_close(&segment);
     assert_int_equal(weir_unlink(name), 0);
 }
@@ -202,6 +316,47 @@ static void test_an_owner_hands_out_a_segment_or_mappings(void **state)
     mapped[0] = 1;
     assert_int_equal(pages_commit(&alone, mapped, PAGE), 0);
     pages_give(&alone, mapped, PAGE);
+    segment_close(&segment);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+/* Parts of one segment, in order: where each begins, and what of it is present then. */
+static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(void **state)
+{
+    (void) state;
+    static const struct {
+        bool fresh;
+        unsigned use;
+        size_t size, at, present;
+    } parts[] = {{true, 0, 100, 0, 1},
+                 {true, PAGES_SPARSE, 2 * HUGE, 4096, 2 * HUGE},
+                 {true, 0, 2 * HUGE - 1, 4096 + 2 * HUGE, 2 * HUGE},
+                 {true, 0, 2 * HUGE, 5 * HUGE, 2 * HUGE}, /* from 4 MiB on */
+                 {true, PAGES_PRESENT, 100, 7 * HUGE, 1},
+                 {true, PAGES_LATER, 2 * HUGE, 7 * HUGE + 4096, 0},
+                 {false, 0, 4096, 9 * HUGE + 4096, 0}, /* as the process that made it has left it */
+                 {false, PAGES_PRESENT, 4096, 9 * HUGE + 2 * 4096, 1}};
+    struct segment segment;
+    bool first = false;
+    assert_int_equal(segment_open(&segment, name), 0);
+    assert_int_equal(ftruncate(segment.fd, (off_t) (2 * SIZE)), 0);
+    assert_int_equal(segment_map(&segment, 23, 2 * SIZE, &first), 0);
+    struct pages_owner owner = {.segment = &segment};
+    if (PAGE == 4096) {
+        size_t present = 0;
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            segment.fresh = parts[i].fresh;
+            unsigned char *part = pages_take(&owner, parts[i].size, parts[i].use);
+            assert_ptr_equal(part, segment.at + parts[i].at);
+            const size_t pages = (parts[i].present + PAGE - 1) / PAGE;
+            if (parts[i].fresh || !SLOWED) { /* an emulator populates nothing */
+                present += pages * PAGE;
+                assert_int_equal(present_size(&segment), present);
+            }
+        }
+        assert_int_equal(owner.error, 0);
+        assert_false(pages_are_fresh(&owner));
+    }
     segment_close(&segment);
     assert_int_equal(weir_unlink(name), 0);
 }
@@ -253,8 +408,12 @@ int main(void)
         cmocka_unit_test(test_a_process_has_one_mapping_of_a_segment),
         cmocka_unit_test(test_one_process_at_a_time_opens_a_segment),
         cmocka_unit_test(test_a_forked_child_locks_anew),
+        cmocka_unit_test(test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left),
+        cmocka_unit_test(test_a_process_has_256_mappings),
+        cmocka_unit_test(test_a_segment_is_its_owners_alone_and_has_an_id_of_40_bits),
         cmocka_unit_test(test_committed_pages_are_there),
         cmocka_unit_test(test_an_owner_hands_out_a_segment_or_mappings),
+        cmocka_unit_test(test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present),
         cmocka_unit_test(test_a_handle_of_rates_holds_at_any_address),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -164,6 +164,51 @@ static void test_a_fault_is_said_to_be_where_it_is(void **state)
     }
 }
 
+/* Of many entries those of one name are found, and the first of them in the file is the first. */
+static void test_an_entry_that_is_there_twice_is_found_among_many(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    static char lines[100000];
+    for (int round = 0; round < 20; round++) {
+        const size_t count = 2 + random_below(&rng, 200);
+        const size_t first = random_below(&rng, count - 1);
+        const size_t second = first + 1 + random_below(&rng, count - first - 1);
+        size_t used = (size_t) snprintf(lines, sizeof(lines), "overrides:\n");
+        for (size_t i = 0; i < count; i++) {
+            /* The same key, written in another way. */
+            used += (size_t) snprintf(lines + used, sizeof(lines) - used,
+                                      i == second ? "  two:%%6b%zu: deny\n" : "  two:k%zu: deny\n",
+                                      i == second ? first : i);
+        }
+        char says[80];
+        weir_error error;
+        (void) snprintf(says, sizeof(says), ":%zu:3: two:k%zu is there twice, first at line %zu; leave one out",
+                        9 + second, first, 9 + first);
+        assert_int_equal(load(lines, &error), -EINVAL);
+        assert_int_equal(error.code, -EINVAL);
+        assert_string_equal(strstr(error.message, ":"), says);
+    }
+}
+
+static void test_a_file_has_at_most_ten_thousand_entries(void **state)
+{
+    (void) state;
+    static char lines[400000];
+    weir_error error;
+    for (size_t count = 10000; count <= 10001; count++) {
+        size_t used = (size_t) snprintf(lines, sizeof(lines), "overrides:\n");
+        for (size_t i = 0; i < count; i++) {
+            used += (size_t) snprintf(lines + used, sizeof(lines) - used, "  two:k%zu: 7 8\n", i);
+        }
+        assert_int_equal(load(lines, &error), count == 10000 ? 0 : -ENOSPC);
+        assert_int_equal(passes("two", "k9999", 5), 7);
+        assert_int_equal(passes("two", "k10000", 6), LIMIT);
+    }
+    assert_string_equal(strstr(error.message, ":"),
+                        ":10009:3: there are more than 10000 entries; give fewer, or networks");
+}
+
 static void test_of_a_fleet_and_a_file_the_fleets_entry_is_in_force(void **state)
 {
     (void) state;
@@ -229,6 +274,8 @@ int main(void)
         desk_test(test_an_entry_of_the_program_stands_above_the_files),
         desk_test(test_a_fault_is_said_to_be_where_it_is),
         desk_test(test_policies_of_a_program_stand_beside_those_of_a_file),
+        desk_test(test_an_entry_that_is_there_twice_is_found_among_many),
+        desk_test(test_a_file_has_at_most_ten_thousand_entries),
         desk_test(test_of_a_fleet_and_a_file_the_fleets_entry_is_in_force),
     };
     return cmocka_run_group_tests_name("unit/policy/file_entries", tests, NULL, NULL);

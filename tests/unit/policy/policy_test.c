@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "policy/policy_file.h"
+#include "policy/validate.h"
 #include "support/support.h"
 
 static const weir_limit good = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = SECOND};
@@ -112,6 +113,200 @@ static void test_malformed_policies_are_named(void **state)
     refused(w, &policy, 1, "policy \"api\"", "outage_grace_ms");
     refused(w, NULL, 1, "policies", "NULL");
     weir_close(w);
+}
+
+#define NAME_63 "a23456789a123456789a123456789a123456789a123456789a123456789a123"
+#define LIMIT_OF(algorithm_, limit_, ...)                                                                              \
+    {                                                                                                                  \
+        .algorithm = (algorithm_), .limit = (limit_), .period_ns = __VA_ARGS__                                         \
+    }
+/* The period, and more fields. */
+#define BUCKET(limit_, ...) LIMIT_OF(WEIR_TOKEN_BUCKET, limit_, __VA_ARGS__)
+#define WINDOW(limit_, ...) LIMIT_OF(WEIR_FIXED_WINDOW, limit_, __VA_ARGS__)
+
+/* What each bound lets pass. */
+static void test_limits_up_to_each_bound_are_valid(void **state)
+{
+    (void) state;
+    static const weir_limit valid[] = {
+        WINDOW(1, MILLISECOND),
+        WINDOW(WEIR_MAX_UNITS, 31622400 * SECOND),
+        WINDOW(10, SECOND, .burst = 10), /* a burst that says the limit again */
+        WINDOW(1, 0, .calendar = WEIR_CALENDAR_DAY),
+        WINDOW(1, 7, .calendar = WEIR_CALENDAR_MONTH), /* the calendar takes the period's place */
+        WINDOW(1, SECOND, .name = NAME_63),
+        WINDOW(1, SECOND, .name = " ~"),
+        BUCKET(640000000, SECOND),
+        BUCKET(640000, MILLISECOND, .burst = WEIR_MAX_UNITS),
+        BUCKET(1, 31536000 * SECOND, .burst = 1),
+        BUCKET(1, 31536000 * SECOND - 1, .burst = 2),
+        {.algorithm = WEIR_SLIDING_LOG, .limit = WEIR_MAX_LOG_UNITS, .period_ns = SECOND},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 10},
+        {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 20, .delay = 20},
+    };
+    for (size_t i = 0; i < sizeof(valid) / sizeof(valid[0]); i++) {
+        const weir_policy policy = {.name = NAME_63,
+                                    .limits = &valid[i],
+                                    .limit_count = 1,
+                                    .mode = WEIR_SHADOW,
+                                    .scope = WEIR_SCOPE_PROCESS,
+                                    .on_outage = WEIR_OUTAGE_CLOSED,
+                                    .on_long_outage = WEIR_OUTAGE_CLOSED,
+                                    .outage_grace_ms = 86400000,
+                                    .long_outage_ms = 2592000000};
+        weir_error error = {.code = 1, .message = "x"};
+        if (validate_policies(&policy, 1, NULL, &error) != 0) {
+            fail_msg("valid limit %zu: %s", i, error.message);
+        }
+        assert_int_equal(error.code, 0);
+        assert_string_equal(error.message, "");
+    }
+    /* One algorithm twice with other periods, one period with other algorithms, a day that is no calendar's. */
+    const weir_limit four[] = {WINDOW(1, SECOND), WINDOW(1, 2 * SECOND), BUCKET(1, SECOND),
+                               WINDOW(1, 0, .calendar = WEIR_CALENDAR_MONTH)};
+    const weir_policy policy = {.name = "p", .limits = four, .limit_count = 4};
+    assert_int_equal(validate_policies(&policy, 1, NULL, NULL), 0);
+    assert_int_equal(validate_policies(NULL, 0, NULL, NULL), 0);
+}
+
+/* The second policy is at fault, in its second limit. */
+static void fault_of_limit(weir_limit limit, const char *field, const char *says)
+{
+    const weir_limit limits[] = {BUCKET(100, SECOND), limit};
+    const weir_policy two[] = {{.name = "a", .limits = limits, .limit_count = 1},
+                               {.name = "b", .limits = limits, .limit_count = 2}};
+    struct policy_fault fault = {99, 99, NULL};
+    weir_error error;
+    char whole[sizeof(error.message)];
+    (void) snprintf(whole, sizeof(whole), "policy \"b\": limit 2 has %s", says);
+    assert_int_equal(validate_policies(two, 2, &fault, &error), -EINVAL);
+    assert_string_equal(error.message, whole);
+    assert_int_equal(error.code, -EINVAL);
+    assert_int_equal(fault.policy_index, 1);
+    assert_int_equal(fault.limit_index, 1);
+    assert_string_equal(fault.field, field);
+    assert_int_equal(validate_policies(two, 2, NULL, NULL), -EINVAL);
+}
+
+static void test_a_limit_beyond_a_bound_is_named_with_its_field_and_the_way_out(void **state)
+{
+    (void) state;
+#define UP_TO_MOST "; give 1 to 4398046511103 units"
+#define IN_RANGE   "; give a period such as \"10s\", from 1ms to 366d"
+#define NO_BURST   ", but only buckets have one; leave it out, or use token_bucket"
+    static const struct {
+        weir_limit limit;
+        const char *field, *says;
+    } all[] = {
+        {{.algorithm = (weir_algorithm) 5, .limit = 1, .period_ns = SECOND},
+         "algorithm",
+         "algorithm 5, which there is not; use one of fixed_window, sliding_window, sliding_log, token_bucket, "
+         "leaky_bucket"},
+        {WINDOW(0, SECOND), "limit", "limit 0" UP_TO_MOST},
+        {WINDOW(WEIR_MAX_UNITS + 1, SECOND), "limit", "limit 4398046511104" UP_TO_MOST},
+        {{.algorithm = WEIR_SLIDING_LOG, .limit = 65537, .period_ns = SECOND},
+         "limit",
+         "limit 65537, but a sliding log remembers every unit: give 1 to 65536, or use sliding_window"},
+        {WINDOW(1, 0), "period_ns", "period 0" IN_RANGE},
+        {WINDOW(1, MILLISECOND - 1), "period_ns", "period 999999 ns" IN_RANGE},
+        {WINDOW(1, 31622400 * SECOND + 1), "period_ns", "period 31622400000000001 ns" IN_RANGE},
+        {WINDOW(1, SECOND, .calendar = (weir_calendar) 3), "calendar",
+         "calendar 3, which there is not; use day or month"},
+        {WINDOW(1, SECOND, .calendar = (weir_calendar) -1), "calendar",
+         "calendar -1, which there is not; use day or month"},
+        {BUCKET(1, SECOND, .calendar = WEIR_CALENDAR_DAY), "calendar",
+         "a calendar, which only fixed_window has; use that, or give a period"},
+        {WINDOW(1, SECOND, .name = ""), "name", "name \"\"; give 1 to 63 bytes of printable ASCII, or none"},
+        {WINDOW(1, SECOND, .name = NAME_63 "4"), "name",
+         "name \"" NAME_63 "4\"; give 1 to 63 bytes of printable ASCII, or none"},
+        {WINDOW(1, SECOND, .name = "a\x1f"), "name", "name \"a?\"; give 1 to 63 bytes of printable ASCII, or none"},
+        {WINDOW(1, SECOND, .name = "a\x7f"), "name", "name \"a?\"; give 1 to 63 bytes of printable ASCII, or none"},
+        {BUCKET(1, SECOND, .burst = WEIR_MAX_UNITS + 1), "burst",
+         "burst 4398046511104; give 1 to 4398046511103 units, or 0 for the limit"},
+        {BUCKET(2, SECOND, .delay = 1), "delay",
+         "delay 1, which only leaky_bucket has; leave it out, or use leaky_bucket"},
+        {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 9, .period_ns = SECOND, .delay = 10},
+         "delay",
+         "delay 10; give 0 to its burst, 9"},
+        {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 9, .period_ns = SECOND, .burst = 4, .delay = 5},
+         "delay",
+         "delay 5; give 0 to its burst, 4"},
+        {BUCKET(1, 31536000 * SECOND, .burst = 2), "burst",
+         "burst 2, which takes two years or more to refill; give less"},
+        {WINDOW(10, SECOND, .burst = 9), "burst", "burst 9" NO_BURST},
+        {WINDOW(10, SECOND, .burst = 11), "burst", "burst 11" NO_BURST},
+        {BUCKET(7, SECOND), "period_ns", "the algorithm and the period of limit 1; keep the stricter of the two"},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        fault_of_limit(all[i].limit, all[i].field, all[i].says);
+    }
+    /* A sentence of another form. */
+    const weir_limit fast[] = {BUCKET(640001, MILLISECOND)};
+    const weir_limit days[] = {WINDOW(1, 24 * HOUR), WINDOW(2, 0, .calendar = WEIR_CALENDAR_DAY)};
+    const weir_policy policies[] = {{.name = "fast", .limits = fast, .limit_count = 1},
+                                    {.name = "days", .limits = days, .limit_count = 2}};
+    struct policy_fault fault;
+    weir_error error;
+    assert_int_equal(validate_policies(&policies[0], 1, &fault, &error), -EINVAL);
+    assert_string_equal(error.message, "policy \"fast\": limit 1 lets more than 640000000 units a second through its "
+                                       "bucket; count in larger units");
+    assert_string_equal(fault.field, "limit");
+    assert_int_equal(validate_policies(&policies[1], 1, &fault, &error), -EINVAL); /* a day is a day */
+    assert_string_equal(fault.field, "period_ns");
+}
+
+static void test_a_policy_at_fault_is_named_with_its_field_and_the_way_out(void **state)
+{
+    (void) state;
+#define NAME_OF "; give 1 to 63 letters, digits, '.', '_', '-' or '/'"
+#define NAMED   "; use the names in weir.h"
+#define GIVEN   .limits = &good, .limit_count = 1
+    static const struct {
+        weir_policy policy;
+        const char *field, *says;
+    } all[] = {
+        {{.name = NULL, GIVEN}, "name", "policy 2 has no name" NAME_OF},
+        {{.name = "", GIVEN}, "name", "policy 2 has a name that is empty" NAME_OF},
+        {{.name = NAME_63 "4", GIVEN}, "name", "policy 2 has a name that is too long" NAME_OF},
+        {{.name = "a/b:c", GIVEN},
+         "name",
+         "policy 2 has byte 0x3a at 3 of its name; use letters, digits, '.', '_', '-' and '/'"},
+        {{.name = "a\xff", GIVEN},
+         "name",
+         "policy 2 has byte 0xff at 1 of its name; use letters, digits, '.', '_', '-' and '/'"},
+        {{.name = "first", GIVEN}, "name", "policy \"first\" is there twice, as number 1 and number 2; rename one"},
+        {{.name = "p", GIVEN, .mode = (weir_mode) 2}, "mode", "policy \"p\" has mode 2, which there is not" NAMED},
+        {{.name = "p", GIVEN, .mode = (weir_mode) -1}, "mode", "policy \"p\" has mode -1, which there is not" NAMED},
+        {{.name = "p", GIVEN, .scope = (weir_scope) 2}, "scope", "policy \"p\" has scope 2, which there is not" NAMED},
+        {{.name = "p", GIVEN, .on_outage = (weir_outage) 4},
+         "on_outage",
+         "policy \"p\" has on_outage 4, which there is not" NAMED},
+        {{.name = "p", GIVEN, .on_long_outage = (weir_outage) 4},
+         "on_long_outage",
+         "policy \"p\" has on_long_outage 4, which there is not" NAMED},
+        {{.name = "p", GIVEN, .outage_grace_ms = 86400001},
+         "outage_grace_ms",
+         "policy \"p\" has outage_grace_ms 86400001; give at most 86400000 (a day)"},
+        {{.name = "p", GIVEN, .long_outage_ms = 2592000001},
+         "long_outage_ms",
+         "policy \"p\" has long_outage_ms 2592000001; give at most 2592000000 (30 days), or 0 for never"},
+        {{.name = "p", .limits = NULL, .limit_count = 1}, "limits", "policy \"p\" has 0 limits; give 1 to 4"},
+        {{.name = "p", .limits = &good, .limit_count = 0}, "limits", "policy \"p\" has 0 limits; give 1 to 4"},
+        {{.name = "p", .limits = &good, .limit_count = 5}, "limits", "policy \"p\" has 5 limits; give 1 to 4"},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        const weir_policy three[] = {{.name = "first", GIVEN}, all[i].policy, {.name = "third", GIVEN}};
+        struct policy_fault fault = {99, 99, NULL};
+        weir_error error;
+        assert_int_equal(validate_policies(three, 3, &fault, &error), -EINVAL);
+        assert_string_equal(error.message, all[i].says);
+        assert_int_equal(fault.policy_index, 1);
+        assert_int_equal(fault.limit_index, SIZE_MAX); /* the policy itself */
+        assert_string_equal(fault.field, all[i].field);
+    }
+    weir_error error;
+    assert_int_equal(validate_policies(NULL, 2, NULL, &error), -EINVAL);
+    assert_string_equal(error.message, "policies is NULL with a count of 2; give that many policies");
 }
 
 static void write_file(const char *path, const char *text)
@@ -332,6 +527,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_malformed_limits_are_named),
         cmocka_unit_test(test_malformed_policies_are_named),
+        cmocka_unit_test(test_limits_up_to_each_bound_are_valid),
+        cmocka_unit_test(test_a_limit_beyond_a_bound_is_named_with_its_field_and_the_way_out),
+        cmocka_unit_test(test_a_policy_at_fault_is_named_with_its_field_and_the_way_out),
         cmocka_unit_test(test_files_are_read),
         cmocka_unit_test(test_files_have_every_algorithm_quotas_and_tiers),
         cmocka_unit_test(test_malformed_files_are_refused_with_file_line_and_field),

@@ -4,7 +4,8 @@
  * The linker's --wrap leads the library's allocations here (tests/meson.build). The functions below replace libyaml's
  * of the same names: a program's symbols go before a shared library's.
  *
- * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/policy_file.c, src/policy/file_policies.c
+ * Guards: src/policy/tree.c, src/policy/text_file.c, src/policy/policy_file.c, src/policy/file_policies.c,
+ * src/policy/file_entries.c, src/policy/override_set.c, src/policy/policy_set.c
  */
 #include <errno.h>
 #include <stdio.h>
@@ -92,7 +93,8 @@ static const char policies[] =
     "    tiers:\n      - name: pro\n        limits:\n"
     "          - algorithm: sliding_log\n            limit: 100\n            period: |-\n"
     "              1h\n"
-    "  - {name: other, limits: [{algorithm: fixed_window, limit: 1, period: 1s}]}\n";
+    "  - {name: other, limits: [{algorithm: fixed_window, limit: 1, period: 1s}]}\n"
+    "overrides: {other:a: deny, other:b: 5, other:c: allow}\n";
 
 static void test_without_memory_a_file_is_not_called_malformed(void **state)
 {
@@ -116,6 +118,9 @@ static void test_without_memory_a_file_is_not_called_malformed(void **state)
         all = seen >= number ? number + 1 : number; /* until fewer are asked for */
         if (result == 0) {                          /* also where what failed is not needed */
             assert_int_not_equal(weir_find_policy(w, "api/pro"), WEIR_NO_POLICY);
+            weir_stats stats;
+            weir_get_stats(w, &stats);
+            assert_int_equal(stats.override_count, 3);
         } else if (result != -ENOMEM || error.code != -ENOMEM || strstr(error.message, "memory") == NULL) {
             fail_msg("allocation %zu: %d, %s", number, result, error.message);
         } else {

@@ -4,7 +4,8 @@
  * accepted.
  *
  * Guards: src/policy/tree.c, src/policy/fields.c, src/policy/values.c, src/policy/text_file.c, src/policy/words.c,
- * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c
+ * src/policy/colon.c, src/policy/policy_file.c, src/policy/file_policies.c, src/policy/policy_words.c,
+ * src/policy/tree.h
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #include "policy/policy_file.h"
+#include "policy/tree.h"
 #include "support/support.h"
 
 #define SIZE_MOST ((size_t) 1 << 20)
@@ -183,6 +185,11 @@ static void test_numbers_are_decimal(void **state)
         {NUMBER("08"), SAID "\"08\" with a leading 0, which some take for octal; write 8"},
         {NUMBER("00"), SAID "\"00\" with a leading 0, which some take for octal; write 0"},
         {NUMBER("0x64"), SAID "\"0x64\", which is hexadecimal; give a decimal number such as 100"},
+        {NUMBER("0XfF"), SAID "\"0XfF\", which is hexadecimal; give a decimal number such as 255"},
+        {NUMBER("0x"), SAID "\"0x\"" NO_NUMBER},
+        {NUMBER("0xg"), SAID "\"0xg\"" NO_NUMBER},
+        {NUMBER("1x1"), SAID "\"1x1\"" NO_NUMBER},
+        {NUMBER("18446744073709551617"), SAID "18446744073709551617; give at most 4398046511103 units"},
         {NUMBER("0o17"), SAID "\"0o17\"" NO_NUMBER},
         {NUMBER("-1"), SAID "\"-1\"" NO_NUMBER},
         {NUMBER("+5"), SAID "\"+5\"" NO_NUMBER},
@@ -207,6 +214,9 @@ static void test_numbers_are_decimal(void **state)
     assert_int_equal(policy->limits[0].period_ns, 10 * SECOND);
     assert_int_equal(policy->limits[0].burst, 0);
     policy_file_free(file);
+    policy = take(HEAD "      - {algorithm: fixed_window, limit: 4398046511103, period: 1s}\n", &file);
+    assert_int_equal(policy->limits[0].limit, WEIR_MAX_UNITS);
+    policy_file_free(file);
 }
 
 static void test_durations_are_in_range_and_have_a_unit(void **state)
@@ -221,6 +231,23 @@ static void test_durations_are_in_range_and_have_a_unit(void **state)
         {PERIOD(""), ":6:16: period \"\"" WITH_UNIT},
         {PERIOD("400d"), ":6:17: policy \"a\": limit 1 has period \"400d\"" IN_RANGE},
         {PERIOD("0s"), ":6:17: policy \"a\": limit 1 has period \"0s\"" IN_RANGE},
+        {PERIOD("999999ns"), ":6:17: policy \"a\": limit 1 has period \"999999ns\"" IN_RANGE},
+        {PERIOD("366d1ns"), ":6:17: policy \"a\": limit 1 has period \"366d1ns\"" IN_RANGE},
+        {PERIOD("18446744073709551616ns1s"),
+         ":6:17: policy \"a\": limit 1 has period \"18446744073709551616ns1s\"" IN_RANGE},
+        {PERIOD("s"), ":6:17: period \"s\"" WITH_UNIT},
+        {PERIOD("1s2"), ":6:17: period \"1s2\"" WITH_UNIT},
+        {PERIOD("1.5s"), ":6:17: period \"1.5s\"" WITH_UNIT},
+        {PERIOD("1sm"), ":6:17: period \"1sm\"" WITH_UNIT},
+        {PERIOD("1n"), ":6:17: period \"1n\"" WITH_UNIT},
+        {PERIOD("1msx"), ":6:17: period \"1msx\"" WITH_UNIT},
+        {PERIOD("-1s"), ":6:17: period \"-1s\"" WITH_UNIT},
+        {PERIOD("1/s"), ":6:17: period \"1/s\"" WITH_UNIT},
+        {PERIOD("1:s"), ":6:17: period \"1:s\"" WITH_UNIT},
+        {P "    outage_grace: 1d1ns\n    limits:\n" GOOD,
+         ":3:19: policy \"a\" has outage_grace \"1d1ns\"; give at most 1d"},
+        {P "    long_outage: 30d1ns\n    limits:\n" GOOD,
+         ":3:18: policy \"a\" has long_outage \"30d1ns\"; give at most 30d, or 0s for never"},
         {PERIOD("99999999999999999999h"), ":6:17: policy \"a\": limit 1 has period \"99999999999999999999h\"" IN_RANGE},
         {P "    outage_grace: 2d\n    limits:\n" GOOD, ":3:19: policy \"a\" has outage_grace \"2d\"; give at most 1d"},
         {P "    long_outage: 31d\n    limits:\n" GOOD,
@@ -237,6 +264,35 @@ static void test_durations_are_in_range_and_have_a_unit(void **state)
     assert_int_equal(policy->long_outage_ms, 2592000000);
     assert_int_equal(policy->limits[0].period_ns, UINT64_C(366) * 24 * HOUR);
     assert_int_equal(policy->limits[1].period_ns, MILLISECOND);
+    policy_file_free(file);
+    /* Each unit, sums of them, and what is not of whole milliseconds: rounded up. */
+    static const struct {
+        const char *text;
+        uint64_t ns;
+        uint32_t grace_ms;
+    } taken[] = {{"1000000ns", MILLISECOND, 1},
+                 {"1000001ns", MILLISECOND + 1, 2},
+                 {"1999us", 1999000, 2},
+                 {"7ms", 7 * MILLISECOND, 7},
+                 {"9s", 9 * SECOND, 9000},
+                 {"2m", 120 * SECOND, 120000},
+                 {"3h", 3 * HOUR, 10800000},
+                 {"1d", 24 * HOUR, 86400000},
+                 {"1h1m1s1ms1us1ns", HOUR + 61 * SECOND + 1001001, 3661002},
+                 {"1s1s08s", 10 * SECOND, 10000}};
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+        char text[300];
+        (void) snprintf(text, sizeof(text),
+                        P
+                        "    outage_grace: %s\n    limits:\n      - {algorithm: fixed_window, limit: 1, period: %s}\n",
+                        taken[i].text, taken[i].text);
+        policy = take(text, &file);
+        assert_int_equal(policy->limits[0].period_ns, taken[i].ns);
+        assert_int_equal(policy->outage_grace_ms, taken[i].grace_ms);
+        policy_file_free(file);
+    }
+    policy = take(P "    outage_grace: 1ns\n    long_outage: 0s\n    limits:\n" GOOD, &file);
+    assert_true(policy->outage_grace_ms == 1 && policy->long_outage_ms == 0);
     policy_file_free(file);
 }
 
@@ -267,6 +323,24 @@ static void test_unknown_fields_are_named_where_they_stand(void **state)
          ":9:9: a tier has name and limits; mode is the policy's"},
         {"polices: []\n", ":1:1: there is no field \"polices\" in a file; did you mean \"policies\"?"},
         {"limits: []\n", ":1:1: limits is a policy's; give it in an entry of \"policies\""},
+        {"burst: 1\n", ":1:1: burst is a limit's; give it in an entry of \"limits\""},
+        {"rules: []\n", ":1:1: there is no field \"rules\" in a file; did you mean \"policies\"?"},
+        {"exceptions: {}\n", ":1:1: there is no field \"exceptions\" in a file; did you mean \"overrides\"?"},
+        {ONE_LIMIT "    tiers:\n      - name: pro\n        burst: 1\n",
+         ":9:9: burst is a limit's; give it in an entry of \"limits\""},
+        {ONE_LIMIT "    tiers:\n      - plan: pro\n",
+         ":8:9: there is no field \"plan\" in a tier; did you mean \"name\"?"},
+        {ONE_LIMIT "    tiers:\n      - zzzz: pro\n", ":8:9: there is no field \"zzzz\" in a tier; give name, limits"},
+        /* A list, as the field that is a letter away has one; no list, as that has none. */
+        {ONE_LIMIT "    limit: [1]\n", ":7:5: there is no field \"limit\" in a policy; did you mean \"limits\"?"},
+        {ONE_LIMIT "    hash_key: true\n",
+         ":7:5: there is no field \"hash_key\" in a policy; did you mean \"hash_keys\"?"},
+        {ONE_LIMIT "        limits: [1]\n", ":7:9: limits is a policy's; give it beside \"limits\", not in an entry"},
+        /* A long name is cut. */
+        {"a23456789a123456789a123456789a123456789a1: 1\n",
+         ":1:1: there is no field \"a23456789a123456789a123456789a123456789a\" in a file; give a list named "
+         "\"policies\""},
+        {"{a: 1}: b\n", ":1:1: the name of a field is a word, no list and no mapping"},
         {"zzz: []\n", ":1:1: there is no field \"zzz\" in a file; give a list named \"policies\""},
         {"? [a]\n: b\n", ":1:3: the name of a field is a word, no list and no mapping"},
         {"\xef\xbb\xbfpolicis: []\n", ":1:1: there is no field \"policis\" in a file; did you mean \"policies\"?"},
@@ -317,6 +391,10 @@ static void test_a_missing_field_is_named_at_what_lacks_it(void **state)
         {"---\n", ":2:1: the file is empty; give a list named \"policies\""},
         {"foo\n", ":1:1: the file is \"foo\" alone; give a list named \"policies\""},
         {"policies:\n", ":1:1: policies is empty; give a list, whose entries begin with \"- \""},
+        {"policies: ~\n", ":1:1: policies is empty; give a list, whose entries begin with \"- \""},
+        {"policies: null\n", ":1:1: policies is empty; give a list, whose entries begin with \"- \""},
+        {"policies:\n  - ~\n", ":2:5: policy 1 is empty; give name, limits, mode, scope, hash_keys, on_outage, "
+                               "on_long_outage, outage_grace, long_outage, tiers"},
         {HEAD "      -\n",
          ":4:8: policy \"a\": limit 1 is empty; give algorithm, limit, period, calendar, burst, delay, "
          "name"},
@@ -337,6 +415,17 @@ static void test_lists_mappings_and_values_in_each_others_places(void **state)
         {HEAD GOOD "    tiers:\n      pro:\n        limits: []\n",
          ":6:7: tiers is a list: write \"- name: pro\", and the other fields below \"name\""},
         {P "    limits: 5\n", ":3:13: limits is a list; begin each entry with \"- \", below \"limits:\""},
+        {HEAD GOOD "    tiers: 5\n", ":5:12: tiers is a list; begin each entry with \"- \", below \"tiers:\""},
+        {HEAD GOOD "    tiers: {name: pro}\n", ":5:13: tiers is a list: put \"- \" before name"},
+        {HEAD GOOD "    tiers: {}\n", ":5:5: tiers is empty; give a list, whose entries begin with \"- \""},
+        {"policies: {? [a] : b}\n", ":1:14: policies is a list: write \"- name: \", and the other fields below "
+                                    "\"name\""},
+        {HEAD "      anything: 5\n", ":4:7: limits is a list: put \"- \" before anything"},
+        {HEAD "      - limit:5\n", ":4:15: a space is lacking after the colon; write \"limit: 5\""},
+        {HEAD GOOD "    tiers:\n      - pro\n", ":6:9: policy \"a\": tier 1 is \"pro\" alone; give name, limits"},
+        {HEAD GOOD "    tiers:\n      - name: [pro]\n",
+         ":6:15: policy \"a\": tier 1 has a list as name; give a single value"},
+        {"policies:\n  - name: {a: b}\n    limits: []\n", ":2:11: policy 1 has a mapping as name; give a single value"},
         {P "    limits: {}\n", ":3:5: limits is empty; give a list, whose entries begin with \"- \""},
         {HEAD "      - 5\n", ":4:9: policy \"a\": limit 1 is \"5\" alone; give algorithm, limit, period, calendar, "
                              "burst, delay, name"},
@@ -411,10 +500,20 @@ static void test_what_is_no_yaml_is_named_in_words_that_help(void **state)
         {"policies: [{a: b\n", ":2:1: this is not YAML: did not find expected ',' or '}' while parsing a flow mapping "
                                "that begins at line 1"},
         {"a: @x\n", ":1:4: this is not YAML: no value begins with @; put it in quotes"},
+        {"a: `x\n", ":1:4: this is not YAML: no value begins with `; put it in quotes"},
+        {"a: %x\n", ":1:4: this is not YAML: no value begins with %; put it in quotes"},
+        {"a: \"\\q\"\n", ":1:5: this is not YAML: found unknown escape character while parsing a quoted scalar"},
+        {"a: \"b\n\n", ":3:1: this is not YAML: found unexpected end of stream while scanning a quoted scalar that "
+                       "begins at line 1"},
+        {"a:b\nc: d\n", ":1:3: a space is lacking after the colon; write \"a: b\""},
         {"policies: &a [*a, *a]\n", ":1:15: \"*a\" is an alias, and aliases are not taken; write the value again"},
         {"a: !env b\n", ":1:4: tag \"!env\" is not known; leave it out"},
+        {"a: !env [b]\n", ":1:4: tag \"!env\" is not known; leave it out"},
+        {"a: !env {b: c}\n", ":1:4: tag \"!env\" is not known; leave it out"},
+        {"a: !<tag:yaml.org,2001:str> b\n", ":1:4: tag \"tag:yaml.org,2001:str\" is not known; leave it out"},
         {"a: \"x\\0y\"\n", ":1:4: a value has a NUL byte in it; leave that out"},
         {"%TAG ! x\n---\na: b\n", ":1:1: %TAG is not taken; leave it out"},
+        {"# a\r\n%TAG", ":2:1: %TAG is not taken; leave it out"},
         {"policies:\n  - name: caf\xe9\n",
          ":2:14: this is not YAML: byte 0xe9 begins no character of UTF-8; save the file as UTF-8"},
         {"policies:\n  - name: \xe9t\xe9 and more\n",
@@ -426,11 +525,21 @@ static void test_what_is_no_yaml_is_named_in_words_that_help(void **state)
         {"policies:\n  - name: \xc3\xa9\x07\n",
          ":2:12: this is not YAML: control character 0x07; leave it out, or use an escape in double quotes"},
         {"\xff\xfep", ":1:1: this is UTF-16; save the file as UTF-8"},
+        {"\xfe\xff", ":1:1: this is UTF-16; save the file as UTF-8"},
+        {"\xff", ":1:1: this is not YAML: byte 0xff begins no character of UTF-8; save the file as UTF-8"},
+        {"\xc3", ":1:1: this is not YAML: byte 0xc3 begins no character of UTF-8; save the file as UTF-8"},
+        {"\x80\x80", ":1:1: this is not YAML: byte 0x80 begins no character of UTF-8; save the file as UTF-8"},
+        {"a: b\xf0\x9f\x98 c", ":1:5: this is not YAML: byte 0xf0 begins no character of UTF-8; save the file as "
+                               "UTF-8"},
+        {"a: [\n" X40 "\x01",
+         ":2:41: this is not YAML: control character 0x01; leave it out, or use an escape in double "
+         "quotes"},
     };
     REFUSE_ALL(all);
     struct policy_file *file;
-    const weir_policy *policy =
-        take("\xef\xbb\xbfpolicies:\r\n  - name: !!str a\r\n    mode: &m shadow\r\n    limits:\r\n" GOOD, &file);
+    const weir_policy *policy = take("\xef\xbb\xbfpolicies: !!seq\r\n  - !!map\r\n    name: !!str a\r\n    mode: &m ! "
+                                     "shadow\r\n    limits:\r\n" GOOD,
+                                     &file);
     assert_string_equal(policy->name, "a");
     assert_int_equal(policy->mode, WEIR_SHADOW);
     policy_file_free(file);
@@ -462,6 +571,10 @@ static void test_what_is_nested_or_repeated_is_refused_at_once(void **state)
         const char *says;
     } all[] = {
         {"", "[", false, "", 80000, -EINVAL, ":1:17" NESTED},
+        {"", "[", false, "", 17, -EINVAL, ":1:17" NESTED},
+        {"", "[", false, "", 16, -EINVAL,
+         ":2:1: this is not YAML: did not find expected node content while parsing a "
+         "flow node"},
         {"", "[", false, "", 500000, -EINVAL, ":1:17" NESTED},
         {"", "[\n", false, "", 500000, -EINVAL, ":17:1" NESTED},
         {"", "{a: ", false, "", 40000, -EINVAL, ":1:65" NESTED},
@@ -543,6 +656,148 @@ static void test_a_long_path_leaves_the_sentence_whole(void **state)
                            "you mean \"token_bucket\"? There are "));
 }
 
+/* A tier is its policy with other limits. */
+static void test_a_tier_has_the_settings_of_its_policy(void **state)
+{
+    (void) state;
+    struct policy_file *file;
+    const weir_policy *policies = take(
+        P "    mode: shadow\n    scope: process\n    hash_keys: yes\n    on_outage: open\n    on_long_outage: closed\n"
+          "    outage_grace: 3ms\n    long_outage: 4ms\n    limits:\n" GOOD
+          "    tiers:\n      - name: pro\n        limits:\n"
+          "          - {algorithm: leaky_bucket, limit: 2, period: 1s, burst: 5, delay: 3, name: x}\n"
+          "  - name: b\n    limits:\n" GOOD,
+        &file);
+    for (size_t i = 0; i < 2; i++) {
+        const weir_policy *policy = &policies[i];
+        assert_string_equal(policy->name, i == 0 ? "a" : "a/pro");
+        assert_true(policy->mode == WEIR_SHADOW && policy->scope == WEIR_SCOPE_PROCESS && policy->hash_keys);
+        assert_true(policy->on_outage == WEIR_OUTAGE_OPEN && policy->on_long_outage == WEIR_OUTAGE_CLOSED);
+        assert_true(policy->outage_grace_ms == 3 && policy->long_outage_ms == 4 && policy->limit_count == 1);
+    }
+    const weir_limit *limit = policies[1].limits;
+    assert_true(limit->algorithm == WEIR_LEAKY_BUCKET && limit->limit == 2 && limit->period_ns == SECOND);
+    assert_true(limit->burst == 5 && limit->delay == 3 && limit->calendar == WEIR_CALENDAR_NONE);
+    assert_string_equal(limit->name, "x");
+    assert_int_equal(policies[0].limits->limit, 1);
+    assert_null(policies[0].limits->name);
+    /* And what a policy does not say is as in weir.h. */
+    assert_true(policies[2].mode == WEIR_ENFORCE && policies[2].scope == WEIR_SCOPE_FLEET && !policies[2].hash_keys);
+    assert_true(policies[2].on_outage == WEIR_OUTAGE_SHARE && policies[2].on_long_outage == WEIR_OUTAGE_SHARE);
+    assert_true(policies[2].outage_grace_ms == 0 && policies[2].long_outage_ms == 0);
+    policy_file_free(file);
+}
+
+static void test_what_is_out_of_range_is_named_where_it_stands(void **state)
+{
+    (void) state;
+#define NAME_64 "a23456789a123456789a123456789a123456789a123456789a123456789a1234"
+    static const struct refused all[] = {
+        /* The first of two errors; a name that is too long is not repeated. */
+        {P "    mode: x\n    scope: y\n    limits:\n" GOOD,
+         ":3:11: policy \"a\" has mode \"x\"; give one of enforce, shadow"},
+        {P "    scope: y\n    hash_keys: 2\n    limits:\n" GOOD,
+         ":3:12: policy \"a\" has scope \"y\"; give one of fleet, process"},
+        {"policies:\n  - name: " NAME_64 "\n    mode: x\n    limits:\n" GOOD,
+         ":3:11: policy 1 has mode \"x\"; give one of enforce, shadow"},
+        {"policies:\n  - name: " NAME_64 "\n    limits:\n" GOOD,
+         ":2:11: policy 1 has a name that is too long; give 1 to 63 letters, digits, '.', '_', '-' or '/'"},
+        {"policies:\n  - name: \"\"\n    limits:\n" GOOD,
+         ":2:11: policy 1 has a name that is empty; give 1 to 63 letters, digits, '.', '_', '-' or '/'"},
+        {P "    limits: []\n", ":3:13: policy \"a\" has 0 limits; give 1 to 4"},
+        {HEAD "      - {algorithm: fixed_window, limit: 1, period: 1s, name: \"\"}\n",
+         ":4:63: policy \"a\": limit 1 has name \"\"; give 1 to 63 bytes of printable ASCII, or none"},
+        {HEAD GOOD "      - {algorithm: token_bucket, limit: 1, period: 366d, burst: 3}\n",
+         ":5:66: policy \"a\": limit 2 has burst 3, which takes two years or more to refill; give less"},
+        /* The calendar stands for the period. */
+        {HEAD "      - {algorithm: fixed_window, limit: 1, period: 1d}\n"
+              "      - {algorithm: fixed_window, limit: 1, calendar: day}\n",
+         ":5:55: policy \"a\": limit 2 has the algorithm and the period of limit 1; keep the stricter of the two"},
+        {HEAD GOOD "    tiers:\n      - name: pro\n        limits:\n  " GOOD
+                   "      - name: pro\n        limits:\n  " GOOD,
+         ":9:15: policy \"a/pro\" is there twice, as number 2 and number 3; rename one"},
+        {HEAD GOOD "    tiers:\n      - name: pro\n        limits: []\n",
+         ":7:17: policy \"a/pro\" has 0 limits; give 1 to 4"},
+        /* A field that the file does not give: its limit. */
+        {HEAD "      - {algorithm: token_bucket, limit: 1, period: 366d}\n"
+              "      - {algorithm: token_bucket, limit: 640000001, period: 1s}\n",
+         ":5:42: policy \"a\": limit 2 lets more than 640000000 units a second through its bucket; count in larger "
+         "units"},
+        {HEAD GOOD "    tiers:\n      - name: a\n        limits:\n          - {limit: 1, period: 1s}\n",
+         ":8:13: policy \"a/a\": limit 1 has no algorithm; give fixed_window, sliding_window, sliding_log, "
+         "token_bucket, leaky_bucket"},
+    };
+    REFUSE_ALL(all);
+}
+
+/* Overrides are a mapping of names to values, and stay in the file's order. */
+static void test_overrides_are_read_with_their_places(void **state)
+{
+    (void) state;
+    static const struct refused all[] = {
+        {HEAD GOOD "overrides: [a]\n", ":5:12: overrides is a mapping; give lines such as \"api:198.51.100.7\": deny"},
+        {HEAD GOOD "overrides:\n", ":5:11: overrides is a mapping; give lines such as \"api:198.51.100.7\": deny"},
+        {HEAD GOOD "overrides:\n  a:b: deny\n  ? [x]\n  : deny\n",
+         ":7:5: an entry is a name and a value, such as \"api:198.51.100.7\": deny"},
+        {HEAD GOOD "overrides:\n  a:b: {x: deny}\n",
+         ":6:3: an entry is a name and a value, such as \"api:198.51.100.7\": deny"},
+    };
+    REFUSE_ALL(all);
+    struct policy_file *file;
+    size_t count = 9;
+    (void) take(HEAD GOOD "overrides: {}\n", &file);
+    (void) policy_file_entries(file, &count);
+    assert_int_equal(count, 0);
+    policy_file_free(file);
+    (void) take("overrides:\n  b: 2\n  a:   \"1 3\"\n" HEAD GOOD, &file);
+    const struct file_entry *entries = policy_file_entries(file, &count);
+    assert_int_equal(count, 2);
+    assert_string_equal(entries[0].name, "b");
+    assert_string_equal(entries[0].value, "2");
+    assert_true(entries[0].name_place.line == 2 && entries[0].name_place.column == 3);
+    assert_string_equal(entries[1].name, "a");
+    assert_string_equal(entries[1].value, "1 3");
+    assert_true(entries[1].name_place.line == 3 && entries[1].value_place.line == 3);
+    assert_true(entries[1].name_place.column == 3 && entries[1].value_place.column == 8);
+    policy_file_free(file);
+    policy_file_free(NULL);
+}
+
+static void test_a_tree_knows_its_nodes_by_name_and_place(void **state)
+{
+    (void) state;
+    char text[] = "a: 1\nb: {c: 2}\na: 3\n? [x, y, z]\n: w\n\"\": 4\n";
+    weir_error error;
+    const struct text_file file = {.path = "f", .error = &error, .text = text, .size = strlen(text)};
+    struct tree tree;
+    assert_int_equal(tree_read(&file, &tree), 0);
+    const struct tree_node *root = tree_root(&tree);
+    assert_int_equal(root->kind, TREE_MAPPING);
+    assert_int_equal(tree_child_count(&tree, root), 10);
+    const struct tree_node *b = tree_find(&tree, root, "b");
+    assert_string_equal(tree_text(&tree, tree_find(&tree, root, "a")), "1"); /* the first */
+    assert_string_equal(tree_text(&tree, tree_find(&tree, b, "c")), "2");
+    assert_string_equal(tree_text(&tree, tree_find(&tree, root, "")), "w"); /* a list has no text */
+    assert_string_equal(tree_text(&tree, b), "");
+    assert_true(b->kind == TREE_MAPPING && b->place.line == 2 && b->place.column == 4);
+    assert_null(tree_find(&tree, root, "c"));
+    assert_null(tree_find(&tree, NULL, "a"));
+    const struct tree_node *list = tree_child(&tree, root);
+    for (size_t i = 0; i < 6; i++) {
+        list = tree_next(&tree, list);
+    }
+    assert_int_equal(list->kind, TREE_LIST);
+    assert_int_equal(tree_child_count(&tree, list), 3);
+    assert_null(tree_find(&tree, list, "x"));
+    assert_null(tree_child(&tree, tree_find(&tree, root, "a")));
+    tree_free(&tree);
+    assert_true(tree.nodes == NULL && tree.node_count == 0);
+    const struct text_file empty = {.path = "f", .error = &error, .text = text, .size = 0};
+    assert_int_equal(tree_read(&empty, &tree), 0);
+    assert_null(tree_root(&tree));
+    tree_free(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -555,6 +810,10 @@ int main(void)
         cmocka_unit_test(test_a_missing_field_is_named_at_what_lacks_it),
         cmocka_unit_test(test_lists_mappings_and_values_in_each_others_places),
         cmocka_unit_test(test_words_are_listed_and_the_nearest_is_told),
+        cmocka_unit_test(test_a_tier_has_the_settings_of_its_policy),
+        cmocka_unit_test(test_what_is_out_of_range_is_named_where_it_stands),
+        cmocka_unit_test(test_overrides_are_read_with_their_places),
+        cmocka_unit_test(test_a_tree_knows_its_nodes_by_name_and_place),
         cmocka_unit_test(test_what_is_no_yaml_is_named_in_words_that_help),
         cmocka_unit_test(test_what_is_nested_or_repeated_is_refused_at_once),
         cmocka_unit_test(test_as_many_policies_as_there_may_be_are_read),

@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Keys, networks and overrides as text: what each text stands for, the text that is written for it, and what is said
+ * of a text that stands for nothing.
+ *
+ * Guards: src/policy/key_form.c, src/policy/entry.c
+ */
+#include "policy/entry.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "policy/policy_names.h"
+#include "support/support.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define NAME_63         "a23456789a123456789a123456789a123456789a123456789a123456789a123"
+#define HASH            "00112233445566778899aabbccddeeff"
+#define TEXT_SIZE       (3 * KEY_FORM_SIZE + 1)
+
+static const unsigned prefixes[] = {48, 56, 64, 128};
+
+/* The texts of addresses, and the bits of IPv6 that a key has; 0: any, as it is an IPv4 address. */
+static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *text, *bytes;
+        unsigned bits;
+    } all[] = {{"198.51.100.7", "\xc6\x33\x64\x07", 0},
+               {"0.0.0.0", "\0\0\0\0", 0},
+               {"255.255.255.255", "\xff\xff\xff\xff", 0},
+               {"2001:db8:1::/48", "\x20\x01\x0d\xb8\0\1", 48},
+               {"2001:db8:1:ff00::/56", "\x20\x01\x0d\xb8\0\1\xff", 56},
+               {"2001:db8:0:1::/64", "\x20\x01\x0d\xb8\0\0\0\1", 64},
+               {"::/64", "\0\0\0\0\0\0\0\0", 64},
+               {"2001:db8::1", "\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\1", 128},
+               {"::ffff:255.255.255.255", "\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff", 128}};
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        for (size_t j = 0; j < COUNT_OF(prefixes); j++) {
+            const weir_key_form *form = weir_address_form(prefixes[j]);
+            const size_t length = all[i].bits != 0 ? all[i].bits / 8 : 4;
+            char text[TEXT_SIZE] = "";
+            unsigned char bytes[KEY_FORM_SIZE];
+            const size_t written = key_form_write(form, text, sizeof(text), all[i].bytes, length);
+            assert_true(written == strlen(text) && written <= 3 * KEY_FORM_SIZE);
+            if (all[i].bits == 0 || all[i].bits == prefixes[j]) {
+                assert_string_equal(text, all[i].text);
+                assert_int_equal(key_form_read(form, bytes, all[i].text), length);
+                assert_memory_equal(bytes, all[i].bytes, length);
+            } else { /* of another form: each byte is escaped, and the text of that form names no key */
+                assert_int_equal(written, 3 * length);
+                assert_int_equal(key_form_read(form, bytes, all[i].text), SIZE_MAX);
+            }
+            assert_int_equal(key_form_read(form, bytes, text), length); /* each key has one text */
+            assert_memory_equal(bytes, all[i].bytes, length);
+        }
+    }
+    unsigned char bytes[KEY_FORM_SIZE];
+    const weir_key_form *whole = weir_address_form(128);
+    assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0000:ffff:255.255.255.255"),
+                     16); /* the longest */
+    assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0000:ffff:255.255.255.2555"), SIZE_MAX);
+    assert_int_equal(key_form_read(whole, bytes, "2001:db8::1/128"), 16);
+    assert_int_equal(key_form_read(whole, bytes, "198.51.100.7/032"), 4);
+    for (unsigned bits = 0; bits < 200; bits++) {
+        assert_int_equal(weir_address_form(bits) != NULL, bits == 48 || bits == 56 || bits == 64 || bits == 128);
+    }
+}
+
+/* A form of a program: a key is a letter, and its text is the letter so many times. */
+static size_t written_times;
+static char written_letter;
+
+static size_t letters_write(char *out, size_t size, const void *key, size_t length)
+{
+    (void) key;
+    assert_true(length == 1 && size == WEIR_KEY_TEXT_SIZE);
+    memset(out, written_letter, written_times < size ? written_times : size);
+    return written_times;
+}
+
+static size_t read_length;
+
+static size_t letters_read(void *out, size_t size, const char *text)
+{
+    assert_int_equal(size, KEY_FORM_SIZE);
+    *(char *) out = *text;
+    return read_length;
+}
+
+static const weir_key_form letters = {letters_write, letters_read, "aaa"};
+
+static void test_a_text_that_a_form_should_not_write_is_not_used(void **state)
+{
+    (void) state;
+    char out[TEXT_SIZE];
+    static const struct {
+        size_t times, size;
+        char letter;
+        bool is_used;
+    } all[] = {{5, 100, 'a', true},
+               {0, 100, 'a', false}, /* no key of the form */
+               {WEIR_KEY_TEXT_SIZE - 1, TEXT_SIZE, 'a', true},
+               {WEIR_KEY_TEXT_SIZE, TEXT_SIZE, 'a', false},
+               {5, 16, 'a', true},
+               {5, 15, 'a', false}, /* of no more characters than three for each byte */
+               {5, 100, ' ', false},
+               {5, 100, '%', false}};
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        written_times = all[i].times;
+        written_letter = all[i].letter;
+        memset(out, '!', sizeof(out));
+        const size_t written = key_form_write(&letters, out, all[i].size, "\x7e", 1);
+        assert_int_equal(written, all[i].is_used ? all[i].times : 3);
+        assert_memory_equal(out, all[i].is_used ? "aaa" : "%7e", 3);
+    }
+    unsigned char bytes[KEY_FORM_SIZE];
+    read_length = KEY_FORM_SIZE;
+    assert_int_equal(key_form_read(&letters, bytes, "a"), KEY_FORM_SIZE);
+    assert_int_equal(bytes[0], 'a');
+    assert_int_equal(key_form_read(&letters, bytes, "%41"), 1);
+    assert_int_equal(bytes[0], 'A');
+    read_length = KEY_FORM_SIZE + 1;
+    assert_int_equal(key_form_read(&letters, bytes, "a"), SIZE_MAX);
+    /* Without a form a key is its bytes. */
+    assert_int_equal(key_form_write(NULL, out, sizeof(out), "a b", 3), 5);
+    assert_memory_equal(out, "a%20b", 5);
+    char longest[KEY_FORM_SIZE + 2];
+    memset(longest, 'x', sizeof(longest));
+    longest[KEY_FORM_SIZE + 1] = '\0';
+    assert_int_equal(key_form_read(NULL, bytes, longest), SIZE_MAX);
+    assert_int_equal(key_form_read(NULL, bytes, longest + 1), KEY_FORM_SIZE);
+}
+
+/* Each network with one bit of its address set: it is one where the bit lies within the prefix. */
+static void test_a_network_has_no_bits_behind_its_prefix(void **state)
+{
+    (void) state;
+    const weir_key_form *form = weir_address_form(64);
+    for (unsigned bit = 0; bit < 128; bit++) {
+        for (unsigned prefix = 0; prefix <= 128; prefix++) {
+            char text[80];
+            unsigned char bytes[16] = {0};
+            struct key_network network;
+            memset(&network, 0xff, sizeof(network));
+            bytes[bit / 8] = (unsigned char) (0x80 >> bit % 8);
+            unsigned at = 0;
+            for (size_t i = 0; i < 16; i += 2) {
+                at += (unsigned) snprintf(text + at, sizeof(text) - at, "%s%x", i != 0 ? ":" : "",
+                                          bytes[i] * 256 + bytes[i + 1]);
+            }
+            (void) snprintf(text + at, sizeof(text) - at, "/%u", prefix);
+            const bool good = prefix < 64 && bit < prefix; /* 64 bits are a single key */
+            assert_int_equal(key_form_read_network(form, text, &network), good);
+            if (good) {
+                assert_true(network.length == 8 && network.bits == prefix);
+                assert_memory_equal(network.bytes, bytes, 16);
+                char written[80];
+                struct key_network again;
+                const size_t length = key_form_write_network(&network, written, sizeof(written));
+                assert_true(length != 0 && length == strlen(written));
+                assert_true(key_form_read_network(form, written, &again));
+                assert_memory_equal(&again, &network, sizeof(network));
+                assert_int_equal(key_form_write_network(&network, written, length), 0); /* no room for the end */
+                assert_int_equal(key_form_write_network(&network, written, length + 1), length);
+            }
+            if (bit < 32 && prefix <= 40) {
+                (void) snprintf(text, sizeof(text), "%u.%u.%u.%u/%u", bytes[0], bytes[1], bytes[2], bytes[3], prefix);
+                const bool v4 = prefix < 32 && bit < prefix;
+                assert_int_equal(key_form_read_network(form, text, &network), v4);
+                if (v4) {
+                    char written[80];
+                    assert_true(network.length == 4 && network.bits == prefix);
+                    assert_memory_equal(network.bytes, bytes, 16);
+                    assert_int_equal(key_form_write_network(&network, written, sizeof(written)), strlen(text));
+                    assert_string_equal(written, text);
+                }
+            }
+        }
+    }
+    static const char *const none[] = {"198.51.100.0",
+                                       "198.51.100.0/",
+                                       "198.51.100.0/x",
+                                       "198.51.100.0/24x",
+                                       "/8",
+                                       "10.0.0/8",
+                                       "10.0.0.0/0008",
+                                       "10.0.0.0/8/8",
+                                       "%31/8",
+                                       "",
+                                       "10.0.0.0/-1"};
+    struct key_network network;
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        assert_false(key_form_read_network(form, none[i], &network));
+    }
+    assert_true(key_form_read_network(form, "0.0.0.0/0", &network));
+    assert_true(network.length == 4 && network.bits == 0);
+    assert_true(key_form_read_network(form, "::/0", &network));
+    assert_true(network.length == 8 && network.bits == 0);
+    assert_false(key_form_read_network(NULL, "10.0.0.0/8", &network));
+    assert_false(key_form_read_network(&letters, "10.0.0.0/8", &network));
+}
+
+static struct policy_names *names_new(void)
+{
+    struct policy_names *names = calloc(1, sizeof(*names));
+    assert_non_null(names);
+    assert_int_equal(policy_names_set_form(names, "ip", weir_address_form(64)), 0);
+    assert_int_equal(policy_names_set_form(names, "whole", weir_address_form(128)), 0);
+    assert_int_equal(policy_names_set_form(names, "own", &letters), 0);
+    return names;
+}
+
+static void test_a_name_is_a_key_a_hash_or_a_network_and_has_one_text(void **state)
+{
+    (void) state;
+    /* 36 characters may stand before a hash: twelve escaped bytes. */
+#define TWELVE "%20%20%20%20%20%20%20%20%20%20%20%20"
+    static const struct {
+        const char *text, *policy, *canonical;
+        enum entry_kind kind;
+        size_t length; /* of the bytes, or of a network's keys */
+    } all[] = {
+        {"p:a", "p", "p:a", ENTRY_KEY, 1},
+        {"p:", "p", "p:", ENTRY_KEY, 0},
+        {"p:%61:b", "p", "p:a:b", ENTRY_KEY, 3},
+        {"p:a%20%E9", "p", "p:a%20%e9", ENTRY_KEY, 3},
+        {NAME_63 ":a", NAME_63, NAME_63 ":a", ENTRY_KEY, 1},
+        {"p:~" HASH, "p", "p:~" HASH, ENTRY_HASHED, 16},
+        {"p:begin~00112233445566778899AABBCCDDEEFF", "p", "p:~" HASH, ENTRY_HASHED, 16},
+        {"p:a~b~" HASH, "p", "p:~" HASH, ENTRY_HASHED, 16},
+        {"p:" TWELVE "~" HASH, "p", "p:~" HASH, ENTRY_HASHED, 16},
+        {"p:" TWELVE "a~" HASH, "p", "p:" TWELVE "a~" HASH, ENTRY_KEY, 46},
+        {"p:~" HASH "0", "p", "p:~" HASH "0", ENTRY_KEY, 34},
+        {"p:~0011223344556677", "p", "p:~0011223344556677", ENTRY_KEY, 17},
+        {"p:~g0112233445566778899aabbccddeeff", "p", "p:~g0112233445566778899aabbccddeeff", ENTRY_KEY, 33},
+        {"ip:198.51.100.7", "ip", "ip:198.51.100.7", ENTRY_KEY, 4},
+        {"ip/pro:2001:DB8:0:0::/64", "ip/pro", "ip/pro:2001:db8::/64", ENTRY_KEY, 8},
+        {"ip:~" HASH, "ip", "ip:~" HASH, ENTRY_HASHED, 16},
+        {"ip:10.0.0.0/8", "ip", "ip:10.0.0.0/8", ENTRY_NETWORK, 4},
+        {"ip:2001:db8:0::/32", "ip", "ip:2001:db8::/32", ENTRY_NETWORK, 8},
+        {"ip:%01%02", "ip", "ip:%01%02", ENTRY_KEY, 2},
+    };
+    struct policy_names *names = names_new();
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct entry_name name;
+        struct entry_name again;
+        weir_error error;
+        char canonical[ENTRY_NAME_SIZE];
+        memset(&name, 0xff, sizeof(name));
+        if (entry_name_read(names, all[i].text, &name, &error) != 0) {
+            fail_msg("%s", error.message);
+        }
+        assert_string_equal(name.policy, all[i].policy);
+        assert_int_equal(name.kind, all[i].kind);
+        assert_int_equal(name.kind == ENTRY_NETWORK ? name.network.length : name.length, all[i].length);
+        assert_ptr_equal(name.form, policy_names_form(names, all[i].policy));
+        if (name.kind == ENTRY_HASHED) {
+            assert_memory_equal(name.bytes, "\x00\x11\x22\x33\x44\x55\x66\x77\x88\x99\xaa\xbb\xcc\xdd\xee\xff", 16);
+        }
+        memset(canonical, '!', sizeof(canonical));
+        entry_name_write(&name, canonical);
+        assert_string_equal(canonical, all[i].canonical);
+        assert_int_equal(entry_name_read(names, canonical, &again, NULL), 0);
+        assert_memory_equal(&again, &name, sizeof(name));
+    }
+    policy_names_free(names);
+    free(names);
+}
+
+static void test_a_name_of_no_key_is_refused_with_what_to_give(void **state)
+{
+    (void) state;
+#define NO_POLICY " names no policy; give policy:key, such as api:198.51.100.7"
+#define NETWORKS  ", or a network without bits behind its prefix, such as 198.51.100.0/24"
+    static const struct {
+        const char *text, *says;
+    } all[] = {
+        {"nothing", "\"nothing\"" NO_POLICY},
+        {"", "\"\"" NO_POLICY},
+        {":a", "\":a\"" NO_POLICY},
+        {NAME_63 "4:a", "\"a23456789a123456789a123456789a123456789a123456789a123456789a\"" NO_POLICY},
+        {"p:a%4", "the key \"a%4\" is malformed; give at most 1024 bytes, others than printable ones as %xx"},
+        {"ip:example.com",
+         "policy \"ip\" has no key \"example.com\"; give an address such as 198.51.100.7 or 2001:db8::/64" NETWORKS},
+        {"whole:10.0.0.1/8",
+         "policy \"whole\" has no key \"10.0.0.1/8\"; give an address such as 198.51.100.7 or 2001:db8::1" NETWORKS},
+        {"whole:example.com",
+         "policy \"whole\" has no key \"example.com\"; give one such as 198.51.100.7 or 2001:db8::1"},
+        {"own:a", "policy \"own\" has no key \"a\"; give one such as aaa"},
+    };
+    struct policy_names *names = names_new();
+    read_length = SIZE_MAX;
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct entry_name name;
+        weir_error error;
+        assert_int_equal(entry_name_read(names, all[i].text, &name, &error), -EINVAL);
+        assert_string_equal(error.message, all[i].says);
+    }
+    policy_names_free(names);
+    free(names);
+}
+
+/* Values */
+
+static const weir_limit limits[] = {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = 60 * SECOND, .delay = 9},
+                                    {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .calendar = WEIR_CALENDAR_MONTH}};
+static const weir_policy two = {.name = "two", .limits = limits, .limit_count = 2};
+
+/* Reads a value for the policy, and for what it is compiled to. */
+static int read_both(const char *text, struct entry_value *value, weir_error *error)
+{
+    struct policy compiled = {.name = "two", .limit_count = 2};
+    struct entry_value other;
+    weir_error other_error;
+    for (size_t i = 0; i < 2; i++) {
+        compiled.limits[i].rule = rule_make(&limits[i], 0);
+    }
+    memset(value, 0xff, sizeof(*value));
+    memset(&other, 0xff, sizeof(other));
+    error->message[0] = other_error.message[0] = '\0';
+    const int result = entry_value_read(&two, text, value, error);
+    assert_int_equal(entry_value_compile(&compiled, text, &other, &other_error), result);
+    assert_string_equal(other_error.message, error->message);
+    if (result == 0) {
+        assert_memory_equal(&other, value, sizeof(other));
+    }
+    return result;
+}
+
+static void test_a_value_is_a_word_or_a_number_for_each_limit(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *text;
+        struct entry_value value;
+    } all[] = {
+        {"allow", {.override = OVERRIDE_ALLOW}},
+        {"deny", {.override = OVERRIDE_DENY}},
+        {"20 7", {.limits = {20, 7}}},
+        {"20,7", {.limits = {20, 7}}},
+        {" , 20 , 7  ", {.limits = {20, 7}}},
+        {"20/5 7", {.limits = {20, 7}, .bursts = {5, 0}}},
+        {"20/1, 7/7", {.limits = {20, 7}, .bursts = {1, 7}}}, /* a window's burst, if it is the limit */
+        {"3 4398046511103", {.limits = {3, WEIR_MAX_UNITS}}},
+        {"0003/0004 7", {.limits = {3, 7}, .bursts = {4, 0}}},
+        {"20 7 until 2026-01-01", {.limits = {20, 7}, .until_ns = UINT64_C(1767225600) * SECOND}},
+        {"deny until 2026-01-01T00:00:07Z", {.override = OVERRIDE_DENY, .until_ns = UINT64_C(1767225607) * SECOND}},
+    };
+    for (size_t i = 0; i < COUNT_OF(all); i++) {
+        struct entry_value value;
+        weir_error error;
+        if (read_both(all[i].text, &value, &error) != 0) {
+            fail_msg("\"%s\": %s", all[i].text, error.message);
+        }
+        assert_int_equal(value.override, all[i].value.override);
+        assert_int_equal(value.until_ns, all[i].value.until_ns);
+        assert_memory_equal(value.limits, all[i].value.limits, sizeof(value.limits));
+        assert_memory_equal(value.bursts, all[i].value.bursts, sizeof(value.bursts));
+    }
+}
+
+static void test_a_value_that_is_none_is_refused_with_what_to_give(void **state)
+{
+    (void) state;
+    static const char *const none[] = {"",
+                                       "20",
+                                       "20 7 8",
+                                       "20 7x",
+                                       "x 20 7",
+                                       "20/ 7",
+                                       "20/0 7",
+                                       "0 7",
+                                       "20 0",
+                                       "-1 7",
+                                       "20;7",
+                                       "4398046511104 7",
+                                       "20 /7",
+                                       "20 7/",
+                                       "allowed",
+                                       "allow ",
+                                       "allow 7",
+                                       "Allow",
+                                       "20 7,",
+                                       "20/x 7",
+                                       "denyx",
+                                       "3 4398046511104",
+                                       "18446744073709551617 7",
+                                       "20/18446744073709551617 7"};
+    weir_error error;
+    struct entry_value value;
+    char whole[sizeof(error.message)];
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        if (read_both(none[i], &value, &error) != -EINVAL) {
+            fail_msg("\"%s\" is taken", none[i]);
+        }
+        (void) snprintf(whole, sizeof(whole),
+                        "\"%s\" is no value for policy \"two\"; give \"allow\", \"deny\" or a number for each of its "
+                        "limits (2), such as \"200/50 10000\"",
+                        none[i]);
+        assert_string_equal(error.message, whole);
+    }
+    /* Numbers that a policy could not have either. */
+    assert_int_equal(read_both("20 7/8", &value, &error), -EINVAL);
+    assert_string_equal(error.message, "policy \"two\": limit 2 has burst 8, but only buckets have one; leave it out, "
+                                       "or use token_bucket");
+    assert_int_equal(read_both("1/1051200 7", &value, &error), -EINVAL);
+    assert_string_equal(error.message, "policy \"two\": limit 1 has burst 1051200, which takes two years or more to "
+                                       "refill; give less");
+    assert_int_equal(read_both("1/1051199 7", &value, &error), 0);
+    assert_int_equal(read_both("deny until then", &value, &error), -EINVAL);
+    assert_string_equal(error.message, "\"until then\" is no end of an override; give a time in UTC, such as "
+                                       "2026-12-01T00:00Z");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_addresses_are_written_and_read_by_the_bytes_that_are_the_key),
+        cmocka_unit_test(test_a_text_that_a_form_should_not_write_is_not_used),
+        cmocka_unit_test(test_a_network_has_no_bits_behind_its_prefix),
+        cmocka_unit_test(test_a_name_is_a_key_a_hash_or_a_network_and_has_one_text),
+        cmocka_unit_test(test_a_name_of_no_key_is_refused_with_what_to_give),
+        cmocka_unit_test(test_a_value_is_a_word_or_a_number_for_each_limit),
+        cmocka_unit_test(test_a_value_that_is_none_is_refused_with_what_to_give),
+    };
+    return cmocka_run_group_tests_name("unit/policy/entry", tests, NULL, NULL);
+}
