@@ -6,6 +6,7 @@
 #ifndef WEIR_TESTS_BARE_PROCESS_H
 #define WEIR_TESTS_BARE_PROCESS_H
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "process/process.h"
@@ -37,6 +38,29 @@ static inline void bare_policy_init(struct policy *policy, weir_algorithm algori
     store_relaxed(&policy->limits[0].limit_now, policy->limits[0].rule.limit);
     store_relaxed(&policy->limits[0].unit_now, policy->limits[0].rule.unit);
     store_relaxed(&policy->limits[0].tolerance_now, policy->limits[0].rule.tolerance);
+}
+
+/* A set of this policy alone; to be freed. */
+static inline struct policy_set *bare_set_of(const struct policy *policy)
+{
+    struct policy_set *set = calloc(1, sizeof(*set) + sizeof(*policy));
+    assert_non_null(set);
+    set->count = 1;
+    memcpy((void *) &set->policies[0], (const void *) policy, sizeof(*policy));
+    set->by_id[policy->id] = set->by_group[policy->group] = offsetof(struct policy_set, policies);
+    return set;
+}
+
+/* Gives a cell to a hash with a state, under the first limit of a policy. The cell is not locked afterwards. */
+static inline void bare_occupy(struct process *process, const struct policy *policy, uint32_t at, uint64_t hash,
+                               struct state state)
+{
+    const uint8_t shared = process_shares(process, policy) ? CELL_SHARED : 0;
+    assert_true(table_lock_empty(&process->table, at));
+    cell_meta_write(&process->table.metas[at], POLICY_LIMIT_ID(policy->limits[0].limit_hash), (uint16_t) policy->group,
+                    shared | cell_kind_flag(rule_kind(&policy->limits[0].rule)));
+    table_occupy(&process->table, at, hash, state);
+    cell_unlock(&process->table.cells[at]);
 }
 
 /* Writes the state of a cell, whose generation stays. */
