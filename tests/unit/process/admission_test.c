@@ -504,6 +504,170 @@ static void test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_a
     }
 }
 
+/* The key of a name, which the general path inserts. */
+static weir_key key_of(const struct alone *a, const char *name, uint64_t hash)
+{
+    return (weir_key){.hash = hash ^ a->policy.limits[0].limit_hash, .data = name, .length = (uint32_t) strlen(name)};
+}
+
+static void test_a_key_of_the_fleet_gets_a_cell_with_its_name_and_a_quota_is_asked_for(void **state)
+{
+    (void) state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct alone s;
+        alone_open(&s, WEIR_FIXED_WINDOW, true);
+        s.policy.scope = i % 2 != 0 ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
+        s.policy.limits[0].rule.calendar = i / 2 != 0 ? WEIR_CALENDAR_DAY : WEIR_CALENDAR_NONE;
+        const bool shared = i % 2 == 0;
+        const weir_key key = key_of(&s, "name", s.new.hash);
+        struct table *table = &s.process.table;
+        const uint32_t place = table_place(table, s.new.hash).empty;
+        cell_meta_record(&table->metas[place], EVENT_REFUNDED | EVENT_DENIED);
+        store_relaxed(&s.process.syncs.spills[place].ledger.refunds[0], 5);
+        store_relaxed(&s.process.top_denied.entries[place].units, 6);
+        const uint32_t at = insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS);
+        assert_int_equal(at, place);
+        assert_int_equal(load_relaxed(&table->cells[at].hash), s.new.hash);
+        assert_int_equal(load_relaxed(&table->metas[at].flags), shared ? CELL_SHARED : 0);
+        assert_int_equal(load_relaxed(&table->metas[at].limit_tag), s.new.limit_tag);
+        assert_int_equal(load_relaxed(&table->metas[at].group), 1);
+        assert_int_equal(load_relaxed(&table->metas[at].events), 0);
+        assert_int_equal(load_relaxed(&s.process.syncs.spills[place].ledger.refunds[0]), 0);
+        assert_int_equal(load_relaxed(&s.process.top_denied.entries[place].units), 0);
+        const struct key_name name = compact_key(&s.process, at);
+        assert_int_equal(name.length, 4);
+        assert_memory_equal(name.bytes, "name", 4);
+        assert_non_null(sync_of(&s.process.syncs, at));
+        const bool quota = shared && i / 2 != 0;
+        uint32_t cursor = 0;
+        assert_int_equal(bitmap_count(&table->dirty), quota);
+        assert_int_equal(load_relaxed(&s.process.shared->urgent), quota);
+        assert_int_equal(bitmap_next(&table->urgent, &cursor, (uint32_t) table->cell_count), quota ? at : BITMAP_NONE);
+        assert_int_equal(load_relaxed(&table->shared->key_count), 1);
+        /* It is there: nothing changes. */
+        const struct state used = rule_charge(s.new.rule, rule_fresh(s.new.rule, BARE_NOW_NS), BARE_NOW_NS, 9);
+        bare_set_state(&s.process, at, used);
+        assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), at);
+        assert_int_equal(cell_state(dwcas_read(&table->cells[at].state)).a, used.a);
+        uint32_t cells[WEIR_MAX_LIMITS];
+        assert_true(insert_locate(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+        assert_int_equal(cells[0], at);
+        expect_unlocked(&s);
+        alone_close(&s);
+    }
+}
+
+/* Fills both sets of the key: each cell with a key that used so many units, by the number of the cell. */
+static void fill_sets(struct alone *a, uint64_t units)
+{
+    struct table *table = &a->process.table;
+    const size_t sets[2] = {table_first_set(table, a->new.hash) * SET_CELLS, table_other_set(table, a->new.hash)};
+    for (size_t i = 0; i < 20; i++) {
+        const size_t second = table_second_pair(table, a->new.hash);
+        const uint32_t at = (uint32_t) (i < 16 ? sets[i / SET_CELLS] + i % SET_CELLS : second + (i - 16) % PAIR_CELLS);
+        if (load_relaxed(&table->cells[at].hash) == 0) {
+            struct usage usage;
+            bare_occupy(&a->process, &a->policy, at, i + 1, limit_snapshot_first(&a->limit_at, units, &usage));
+        }
+    }
+}
+
+static void test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_never(void **state)
+{
+    (void) state;
+    enum { IN_FIRST, IN_SECOND, IN_SETS, LEAST_IN_USE, ALL_IN_USE, PAIR_BELOW_HALF, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct alone s;
+        alone_open(&s, WEIR_TOKEN_BUCKET, false);
+        struct policy_set *set = bare_set_of(&s.policy);
+        reference_set(&s.process.shared->policies, set);
+        fill_sets(&s, 90);
+        be_full(&s);
+        struct table *table = &s.process.table;
+        const weir_key key = key_of(&s, "name", s.new.hash);
+        const uint32_t first = (uint32_t) table_pair(table, s.new.hash) + 1;
+        const uint32_t second = (uint32_t) table_second_pair(table, s.new.hash) + 1;
+        const uint32_t far = (uint32_t) table_other_set(table, s.new.hash) + 3;
+        struct usage usage;
+        const struct state less = limit_snapshot_first(&s.limit_at, 20, &usage);
+        const uint32_t least = which == IN_SECOND ? second : which == IN_SETS ? far : first;
+        bare_set_state(&s.process, least, less);
+        if (which == LEAST_IN_USE) {
+            (void) cell_hold(&table->cells[least], HELD_PIN);
+            bare_set_state(&s.process, second, limit_snapshot_first(&s.limit_at, 40, &usage));
+        } else if (which == PAIR_BELOW_HALF) {
+            /* A neighbour far away would have less to lose, but nobody looks there. */
+            bare_set_state(&s.process, least, limit_snapshot_first(&s.limit_at, 49, &usage));
+            bare_set_state(&s.process, far, less);
+        }
+        for (size_t at = 0; at < table->cell_count && which == ALL_IN_USE; at++) {
+            (void) cell_hold(&table->cells[at], HELD_PIN);
+        }
+        const uint32_t at = insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS);
+        assert_int_equal(at, which == ALL_IN_USE ? TABLE_NONE : which == LEAST_IN_USE ? second : least);
+        assert_int_equal(load_relaxed(&s.process.shared->evicted_used_count), which != ALL_IN_USE);
+        assert_int_equal(load_relaxed(&table->shared->key_count), 1000);
+        if (which == LEAST_IN_USE) {
+            (void) cell_hold(&table->cells[least], (uint64_t) 0 - HELD_PIN);
+        }
+        uint32_t cells[WEIR_MAX_LIMITS];
+        if (which == ALL_IN_USE) {
+            assert_false(insert_locate(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+            assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+            for (size_t n = 0; n < table->cell_count; n++) {
+                (void) cell_hold(&table->cells[n], (uint64_t) 0 - HELD_PIN);
+            }
+        } else {
+            assert_int_equal(table_find(table, s.new.hash), at);
+        }
+        expect_unlocked(&s);
+        free(set);
+        alone_close(&s);
+    }
+}
+
+static void test_all_cells_of_a_key_are_pinned_or_none(void **state)
+{
+    (void) state;
+    struct alone s;
+    alone_open(&s, WEIR_FIXED_WINDOW, false);
+    s.policy.limit_count = 3;
+    s.policy.limits[1] = s.policy.limits[2] = s.policy.limits[0];
+    s.policy.limits[1].limit_hash ^= UINT64_C(0x1111111111111111);
+    s.policy.limits[2].limit_hash ^= UINT64_C(0x7777777777777777);
+    struct table *table = &s.process.table;
+    const weir_key key = key_of(&s, "name", s.new.hash);
+    uint32_t cells[WEIR_MAX_LIMITS];
+    assert_true(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(load_relaxed(&table->cells[cells[i]].hash), cell_hash(&s.policy, &key, i));
+        assert_int_equal(load_relaxed(&table->cells[cells[i]].held) & HELD_IN_USE, HELD_PIN);
+    }
+    insert_unpin(&s.process, &s.policy, cells);
+    expect_unlocked(&s);
+    /* The last one is locked by a process that has died: a repair is to come before. */
+    assert_true(cell_lock(&table->cells[cells[2]]));
+    store_relaxed(&s.process.shared->halted_by, 1);
+    assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+    store_relaxed(&s.process.shared->halted_by, 0);
+    cell_unlock(&table->cells[cells[2]]);
+    expect_unlocked(&s);
+    /* The cell that a new key is to get is locked, or its set is. */
+    const weir_key other = key_of(&s, "other", s.new.hash + (UINT64_C(1) << 60));
+    const uint64_t hash = cell_hash(&s.policy, &other, 0);
+    const uint32_t empty = table_place(table, hash).empty;
+    store_relaxed(&s.process.shared->halted_by, 1);
+    assert_true(cell_lock(&table->cells[empty]));
+    assert_int_equal(insert_key(&s.process, &s.policy, 0, &other, BARE_NOW_NS), TABLE_NONE);
+    cell_unlock(&table->cells[empty]);
+    assert_true(table_trylock(table, table_first_set(table, hash)));
+    assert_int_equal(insert_key(&s.process, &s.policy, 0, &other, BARE_NOW_NS), TABLE_NONE);
+    table_unlock(table, table_first_set(table, hash));
+    assert_int_equal(insert_key(&s.process, &s.policy, 0, &other, BARE_NOW_NS), empty);
+    expect_unlocked(&s);
+    alone_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -514,6 +678,9 @@ int main(void)
         cmocka_unit_test(test_a_record_that_gives_way_to_a_new_keys_is_counted_and_a_greater_one_stays),
         cmocka_unit_test(test_a_new_key_gets_the_cell_of_an_idle_key_of_its_own_limit),
         cmocka_unit_test(test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new),
+        cmocka_unit_test(test_a_key_of_the_fleet_gets_a_cell_with_its_name_and_a_quota_is_asked_for),
+        cmocka_unit_test(test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_never),
+        cmocka_unit_test(test_all_cells_of_a_key_are_pinned_or_none),
         cmocka_unit_test(test_a_key_that_comes_once_evicts_no_key),
         cmocka_unit_test(test_a_key_that_comes_again_gets_a_cell_and_owes_what_it_used),
         cmocka_unit_test(test_a_key_that_was_unused_for_a_minute_gives_way_to_a_key_that_comes_once),

@@ -3,7 +3,8 @@
  * What dead processes leave in a table, written by hand, and what a repair makes of it. (With processes that die:
  * stress/deaths_test.c.)
  *
- * Guards: src/process/mend.c, src/process/bitmap.c, src/process/top_denied.c, src/process/robust_mutex.c
+ * Guards: src/process/mend.c, src/process/process.h, src/process/bitmap.c, src/process/top_denied.c,
+ * src/process/robust_mutex.c
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -342,6 +343,43 @@ static void test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once(v
     pages_release(mutex, sizeof(*mutex));
 }
 
+static bool frees(void *arg)
+{
+    unsigned *calls = arg;
+    return ++*calls == 2;
+}
+
+/* A lock that is waited for longer than a running thread has it: first a hint, and then the caller frees it. */
+static void test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead(void **state)
+{
+    (void) state;
+    static const struct {
+        unsigned waits;
+        bool stalled;
+        unsigned calls;
+        bool goes_on;
+    } rows[] = {{0, false, 0, true},   {3999, false, 0, true}, {4000, true, 0, true},   {4001, false, 0, true},
+                {8000, true, 1, true}, {8001, false, 1, true}, {12000, true, 2, false}, {16000, true, 3, true}};
+    struct subject s;
+    subject_open(&s, false);
+    unsigned calls = 0;
+    assert_true(process_wait(&s.process, 8000)); /* there is nobody to ask */
+    s.process.free_locks = frees;
+    s.process.free_arg = &calls;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        store_relaxed(&s.process.shared->stalled, 0);
+        assert_int_equal(process_wait(&s.process, rows[i].waits), rows[i].goes_on);
+        assert_int_equal(load_relaxed(&s.process.shared->stalled), rows[i].stalled);
+        assert_int_equal(calls, rows[i].calls);
+    }
+    process_lock(&s.process, &s.process.shared->oversized);
+    assert_int_equal(load_relaxed(&s.process.shared->oversized), s.process.lock_word);
+    assert_false(process_is_halted(&s.process));
+    store_relaxed(&s.process.shared->halted_by, 1);
+    assert_true(process_is_halted(&s.process));
+    process_close(&s.process);
+}
+
 /* A key that is denied, by the functions alone. */
 static void name_cell(struct subject *s, uint32_t at, const char *name)
 {
@@ -465,6 +503,7 @@ int main(void)
         cmocka_unit_test(test_numbers_that_lead_out_of_the_weir_are_not_sound),
         cmocka_unit_test(test_a_set_of_cells_says_how_many_and_which_is_probably_next),
         cmocka_unit_test(test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once),
+        cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
     };

@@ -4,7 +4,7 @@
  * and being alone with the table. Processes that die are children that end.
  *
  * Guards: src/thread/limiter.c, src/thread/thread.c, src/thread/joined.c, src/thread/fork_mark.c,
- * src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/thread/rcu.h, src/thread/repair.c
+ * src/thread/rcu.c, src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/thread/rcu.h, src/thread/repair.c
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,6 +22,7 @@
 #include "thread/rcu_lane.h"
 #include "thread/repair.h"
 #include "thread/settle.h"
+#include "thread/settling.h"
 #include "thread/slot.h"
 
 #define PROCESSES 3
@@ -402,6 +403,39 @@ static void test_sections_are_nested_and_one_for_a_change_is_there_where_process
     }
 }
 
+static void test_nobody_waits_for_the_dead(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    struct weir_thread *its = thread_attach(&limiter, 8);
+    store_relaxed(&limiter.joined[1].pid, dead_process());
+    store_relaxed(&limiter.joined[1].started, 1);
+    _Atomic uint32_t *halted_by = &limiter.process.shared->halted_by;
+    store_relaxed(halted_by, 2);
+    rcu_enter(t);
+    assert_int_equal(load_relaxed(halted_by), 0);
+    assert_int_equal(load_relaxed(&t->shared->rcu_count), 3); /* it left, and came again */
+    rcu_leave(t);
+    store_relaxed(halted_by, 2);
+    const unsigned lane = rcu_enter_lane(&limiter);
+    assert_int_equal(load_relaxed(halted_by), 0);
+    assert_int_equal(load_relaxed(&limiter.lanes[lane / 2].inside[lane % 2]), 1);
+    rcu_leave_lane(&limiter, lane);
+    /* The lock of the one that waits for readers, and what it waits for: a thread's section, and one in each phase. */
+    store_relaxed(&limiter.shared->rcu.lock, 2);
+    store_relaxed(&its->shared->owner, UINT64_C(1) << 48 | 8);
+    store_relaxed(&its->shared->rcu_count, 1);
+    store_relaxed(&limiter.lanes[RCU_LANES].inside[0], 1);
+    store_relaxed(&limiter.lanes[2 * RCU_LANES - 1].inside[1], 1);
+    const uint32_t phase = load_relaxed(&limiter.shared->rcu.phase);
+    rcu_synchronize(&limiter);
+    assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
+    assert_int_equal(load_relaxed(&limiter.shared->rcu.phase), phase); /* turned twice */
+    limiter_close(&limiter);
+}
+
 /* What a dead process leaves in the second place: a handle, a slot's lock, an open section, and a pinned cell. */
 struct wreck {
     struct limiter limiter;
@@ -410,11 +444,12 @@ struct wreck {
     pid_t pid;
 };
 
-static void wreck_open(struct wreck *wreck)
+static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
 {
     open_shared(&wreck->limiter);
     struct limiter *limiter = &wreck->limiter;
-    bare_policy_init(&wreck->policy, WEIR_FIXED_WINDOW, 100);
+    limiter->host_time = true;
+    bare_policy_init(&wreck->policy, algorithm, 100);
     wreck->own = thread_attach(limiter, 4);
     wreck->its = thread_attach(limiter, 8);
     wreck->pid = dead_process();
@@ -423,13 +458,19 @@ static void wreck_open(struct wreck *wreck)
     store_relaxed(&wreck->its->shared->owner, UINT64_C(1) << 48 | 8);
     const uint64_t hash = 77;
     bare_occupy(&limiter->process, &wreck->policy, 5, hash, rule_fresh(&wreck->policy.limits[0].rule, BARE_NOW_NS));
+    if (rule_has_history(&wreck->policy.limits[0].rule)) {
+        /* Who is granted units of a log has been promised room. */
+        history_store_lock(&limiter->process, 5);
+        assert_non_null(history_store_room(&limiter->process, 5, &wreck->policy.limits[0].rule, 20, BARE_NOW_NS));
+        history_store_unlock(&limiter->process, 5);
+    }
     for (int i = 0; i < 2; i++) {
         /* A slot of the dead, and one of this process that the dead was settling: each with 10 units, of which 4
          * passed. */
         struct weir_thread *t = i == 0 ? wreck->its : wreck->own;
         struct slot_account *account = &t->accounts[3];
         account->limit_count = 1;
-        account->cells[0] = 5;
+        account->cells[0] = account->cells[1] = 5; /* the second is of an earlier key */
         account->rules[0] = wreck->policy.limits[0].rule;
         account->granted_ns = BARE_NOW_NS;
         store_relaxed(&account->granted, 10);
@@ -477,7 +518,7 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
     (void) state;
     for (int by_turn = 0; by_turn < 2; by_turn++) {
         struct wreck wreck;
-        wreck_open(&wreck);
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
         struct limiter *limiter = &wreck.limiter;
         store_relaxed(&limiter->process.shared->stalled, 1);
         uint32_t cursor = 0;
@@ -498,13 +539,48 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
     }
 }
 
+/* The dead process was settling this process's slot: before or after its mark, and in the middle of a log. */
+static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **state)
+{
+    (void) state;
+    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_PUSHED, LOG_CHARGED, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct wreck wreck;
+        wreck_open(&wreck, which >= LOG_NOTED ? WEIR_SLIDING_LOG : WEIR_TOKEN_BUCKET);
+        struct process *process = &wreck.limiter.process;
+        struct slot_account *account = &wreck.own->accounts[3];
+        struct cell *cell = &process->table.cells[5];
+        struct dwcas_value value = dwcas_read(&cell->state);
+        const struct rule *rule = &account->rules[0];
+        settling_begin(account, 0, 4);
+        if (which == MARKED || which == CHARGED) {
+            const struct state charged = rule_charge(rule, cell_state(value), BARE_NOW_NS, 4);
+            const struct dwcas_value next = cell_value(charged, value);
+            assert_true(dwcas_swap(&cell->state, &value,
+                                   which == MARKED ? settling_mark(wreck.own, 3, next) : cell_next_generation(next)));
+        } else if (which == LOG_PUSHED || which == LOG_CHARGED) {
+            assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, which == LOG_PUSHED ? 2 : 4));
+        }
+        if (which == CHARGED || which == LOG_CHARGED) {
+            store_relaxed(&account->settling.step, 2);
+        }
+        store_relaxed(&process->histories.places[5].lock, which == LOG_NOTED || which == LOG_PUSHED ? 2 : 0);
+        repair_all(&wreck.limiter);
+        wreck_expect_repaired(&wreck);
+        assert_int_equal(load_relaxed(&account->settling.step), 0);
+        assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
+        assert_false(cell_is_marked(dwcas_read(&cell->state)));
+        limiter_close(&wreck.limiter);
+    }
+}
+
 static void test_a_repair_waits_its_turn(void **state)
 {
     (void) state;
     enum { ANOTHER_LIVES, EARLY, NOT_STILL, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
-        wreck_open(&wreck);
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
         struct limiter *limiter = &wreck.limiter;
         if (which == ANOTHER_LIVES) {
             store_relaxed(&limiter->shared->repairing, 1);
@@ -535,7 +611,7 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
 {
     (void) state;
     struct wreck wreck;
-    wreck_open(&wreck);
+    wreck_open(&wreck, WEIR_FIXED_WINDOW);
     struct limiter *limiter = &wreck.limiter;
     store_relaxed(&limiter->process.shared->oversized, 2);
     store_relaxed(&limiter->shared->repairing, 1);
@@ -557,7 +633,7 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
     enum { SOUND, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
-        wreck_open(&wreck);
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
         struct limiter *limiter = &wreck.limiter;
         struct policy_set *set = bare_set_of(&wreck.policy);
         struct segment segment = {.at = (unsigned char *) set, .size = sizeof(*set)};
@@ -630,7 +706,9 @@ int main(void)
         cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
         cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
         cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
+        cmocka_unit_test(test_nobody_waits_for_the_dead),
         cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
+        cmocka_unit_test(test_a_settling_that_a_dead_process_had_begun_is_ended_once),
         cmocka_unit_test(test_a_repair_waits_its_turn),
         cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
         cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),

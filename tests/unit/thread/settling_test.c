@@ -134,6 +134,7 @@ static void test_what_passed_is_charged_once_and_what_is_held_is_released(void *
             assert_int_equal(load_relaxed(&s.account->settling.step), 0);
             assert_int_equal(load_relaxed(&s.t->shared->late_units), rows[row].late);
             /* Denials count for the first limit alone. */
+            assert_int_equal(load_relaxed(&s.limiter.process.histories.places[CELL].lock), 0);
             const struct denied_entry *entries = s.limiter.process.top_denied.entries;
             assert_int_equal(load_relaxed(&entries[CELL].units), rows[row].denied);
             assert_int_equal(load_relaxed(&entries[CELL + 1].units), 0);
