@@ -300,6 +300,36 @@ static void test_a_log_that_a_dead_settler_was_charging_gets_the_rest_of_the_uni
     }
 }
 
+/* What another process needs to end a settling; where none can be joined nothing is noted. */
+static void test_a_settler_of_a_shared_weir_notes_how_far_it_has_come(void **state)
+{
+    (void) state;
+    for (uint32_t processes = 1; processes <= 2; processes++) {
+        struct subject s;
+        subject_open(&s, WEIR_SLIDING_LOG, processes, false);
+        assert_int_equal(settling_is_noted(&s.limiter), processes == 2);
+        give_slot(&s, 1, 10, 6);
+        assert_true(history_store_charge(&s.limiter.process, CELL, s.rule, NOW_NS, 3));
+        uint64_t used = 1006;
+        assert_true(settling_charge(s.t, INDEX, &used));
+        assert_int_equal(used_of(&s, 0), 9);
+        assert_int_equal(s.account->settling.used, 1006);
+        assert_int_equal(s.account->settling.log_end, processes == 2 ? 3 : 0);
+        assert_int_equal(load_relaxed(&s.account->settling.step), processes == 2 ? 2 : 0);
+        assert_int_equal(load_relaxed(&s.limiter.process.histories.places[CELL].lock), 0);
+        /* The limit may be less by now: the units count all the same, and no earlier than they passed. */
+        s.account->granted_ns = NOW_NS + SECOND;
+        s.account->rules[0].limit = 1;
+        settling_end(s.account);
+        used = 1086;
+        assert_true(settling_charge(s.t, INDEX, &used));
+        assert_int_equal(history_units(history_store_get(&s.limiter.process, CELL)), 9 + 86);
+        const struct state is = cell_state(dwcas_read(&cell_of(&s, 0)->state));
+        assert_int_equal(history_state_until(is), NOW_NS + 11 * SECOND);
+        subject_close(&s);
+    }
+}
+
 static void test_a_slot_of_the_dead_is_settled_and_free_and_one_that_the_dead_had_locked_goes_on(void **state)
 {
     (void) state;
@@ -745,6 +775,7 @@ int main(void)
         cmocka_unit_test(test_a_settler_waits_for_the_mark_of_another_one_and_gives_up_for_a_repair),
         cmocka_unit_test(test_the_mark_of_a_dead_settler_says_that_its_limit_was_charged),
         cmocka_unit_test(test_a_log_that_a_dead_settler_was_charging_gets_the_rest_of_the_units),
+        cmocka_unit_test(test_a_settler_of_a_shared_weir_notes_how_far_it_has_come),
         cmocka_unit_test(test_a_slot_of_the_dead_is_settled_and_free_and_one_that_the_dead_had_locked_goes_on),
         cmocka_unit_test(test_who_waits_for_units_yields_naps_and_then_gives_up),
         cmocka_unit_test(test_grants_and_denials_of_a_key_are_taken_back_from_the_threads_that_have_them),
