@@ -199,9 +199,9 @@ static void test_the_fraction_in_force_is_by_what_the_fleet_has_said(void **stat
         {OUTAGE_MODE_OPEN, true, false, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE},
         {OUTAGE_MODE_CLOSED, true, true, WHOLE, WHOLE, WHOLE, WHOLE, WHOLE},
     };
-    static const uint64_t parts[] = {[WHOLE] = 0,       [OWN] = 77 * 64,
-                                     [EQUAL] = QUARTER, [DEMAND] = FRACTION_WHOLE - HALF,
-                                     [OWN_64TH] = 77,   [EQUAL_64TH] = QUARTER / 64};
+    static const uint64_t parts[] = {
+        [WHOLE] = 0,     [OWN] = UINT64_C(77) * 64,  [EQUAL] = QUARTER, [DEMAND] = FRACTION_WHOLE - HALF,
+        [OWN_64TH] = 77, [EQUAL_64TH] = QUARTER / 64};
     static const weir_algorithm kinds[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_LOG, WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET,
                                            WEIR_SLIDING_WINDOW};
     for (size_t i = 0; i < COUNT_OF(rows) * COUNT_OF(kinds) * 2; i++) {

@@ -203,7 +203,7 @@ static void test_a_new_key_has_its_name_and_an_incarnation_that_no_other_has(voi
     subject_open(&s, WEIR_FIXED_WINDOW, 100);
     uint64_t rng = test_seed();
     char name[KEY_NAME_SIZE] = "0123456789abcdef0123456789abcde";
-    for (uint64_t n = 1; n <= 2 * KEY_NAME_SIZE; n++) {
+    for (uint64_t n = 1; n <= UINT64_C(2) * KEY_NAME_SIZE; n++) {
         const uint32_t length = (uint32_t) n % (KEY_NAME_SIZE + 1);
         fill((void *) s.compact, sizeof(*s.compact), &rng);
         const weir_key key = {.data = name, .length = length};
@@ -594,7 +594,7 @@ static void test_a_key_that_moves_takes_its_states_along(void **state)
         assert_memory_equal(syncs->compacts[TO].key, "name", 4);
         const struct sync_full *moved = sync_of(syncs, TO);
         assert_ptr_equal(moved, which == ALL ? &syncs->pool[TO] : sync);
-        if (sync != NULL) {
+        if (sync != NULL && moved != NULL) {
             assert_null(sync_of(syncs, AT));
             assert_int_equal(load_relaxed(&s.compact->sync), 0);
             assert_int_equal(load_relaxed(&moved->cell), TO);
@@ -744,8 +744,8 @@ static void test_what_passes_from_window_to_window_of_presumed_units_is_the_newe
     const uint64_t packed = presumed_pack(LIMIT, 300, 200);
     assert_int_equal(presumed_now(LIMIT, presumed_pass_on(packed)), 0);
     assert_int_equal(presumed_before(LIMIT, presumed_pass_on(packed)), 300);
-    assert_int_equal(presumed_now(LIMIT, presumed_pack(LIMIT, 5 * LIMIT, 0)), LIMIT); /* at most the limit */
-    assert_int_equal(presumed_before(LIMIT, presumed_pack(LIMIT, 0, 5 * LIMIT)), LIMIT);
+    assert_int_equal(presumed_now(LIMIT, presumed_pack(LIMIT, UINT64_C(5) * LIMIT, 0)), LIMIT); /* at most the limit */
+    assert_int_equal(presumed_before(LIMIT, presumed_pack(LIMIT, 0, UINT64_C(5) * LIMIT)), LIMIT);
     assert_int_equal(allowance_urgent_units(1280), 10);
     assert_int_equal(allowance_urgent_units(383), 2);
 }

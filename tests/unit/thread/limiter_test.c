@@ -127,7 +127,7 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
     for (uint32_t i = 0; i < 3; i++) {
         limiter.threads[i].shared->time_ns = 7;
         limiter.threads[i].snapshots[1].epoch = 7;
-        t[i] = thread_attach(&limiter, 4 * (i + 1));
+        t[i] = thread_attach(&limiter, UINT64_C(4) * (i + 1));
         assert_ptr_equal(t[i], &limiter.threads[i]);
         assert_int_equal(load_relaxed(&t[i]->shared->owner), 4 * (i + 1));
         assert_int_equal(load_relaxed(&limiter.shared->thread_high), i + 1);
@@ -136,7 +136,7 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
         assert_int_equal(t[i]->shared->time_ns, 0);
         assert_int_equal(t[i]->snapshots[1].epoch, 0);
     }
-    assert_null(thread_attach(&limiter, 99 * 4));
+    assert_null(thread_attach(&limiter, 396));
     thread_detach(t[1]);
     assert_int_equal(load_relaxed(&t[1]->shared->owner), HANDLE_FREE);
     assert_int_equal(attached(&limiter), 2);
@@ -285,8 +285,7 @@ static void test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start(vo
     for (int killed = 0; killed < 2; killed++) {
         const pid_t child = fork();
         if (child == 0) {
-            while (killed != 0) {
-                (void) pause();
+            while (killed != 0 && pause() != 0) {
             }
             _exit(0);
         }
