@@ -3,11 +3,13 @@
  * Evicted keys that come back, and that other nodes use as well. A key begins with what it had used; its usage is
  * reported once, and counts once. (One process: stress/flood_test.c.)
  *
- * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/fleet/keys/report.c,
+ * Guards: src/process/evict.c, src/process/evicted_sketch.c, src/process/sync_pool.c, src/fleet/keys/report.c,
  * src/fleet/keys/record.c
  */
 #include <inttypes.h>
 
+#include "process/evict.h"
+#include "support/bare_process.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -304,9 +306,315 @@ static void test_a_reset_is_one_of_what_is_remembered_too(void **state)
     }
 }
 
+/* The process layer alone, with a key in one cell. */
+struct alone {
+    struct process process;
+    struct policy policy;
+    struct policy_set *set;
+    const struct rule *rule;
+};
+
+#define AT   5
+#define HASH UINT64_C(0x123456789abcdef0)
+
+static void alone_open(struct alone *a, weir_algorithm algorithm, bool fleet)
+{
+    bare_process_open(&a->process, 100, fleet);
+    bare_policy_init(&a->policy, algorithm, LIMIT);
+    a->set = bare_set_of(&a->policy);
+    a->rule = &a->policy.limits[0].rule;
+}
+
+static void alone_close(struct alone *a)
+{
+    process_close(&a->process);
+    free(a->set);
+}
+
+/* The state of a key that has used so many units so long ago. */
+static struct state used(const struct alone *a, uint64_t units, uint64_t ago_ns)
+{
+    const uint64_t then_ns = BARE_NOW_NS - ago_ns;
+    if (units != 0 && rule_has_history(a->rule)) {
+        return (struct state){then_ns + a->rule->period_ns, units};
+    }
+    return units != 0 ? rule_charge(a->rule, rule_fresh(a->rule, then_ns), then_ns, units)
+                      : rule_fresh(a->rule, then_ns);
+}
+
+static uint64_t worth(struct alone *a, uint64_t units, uint64_t ago_ns)
+{
+    bare_set_state(&a->process, AT, used(a, units, ago_ns));
+    return evict_worth(&a->process, a->set, AT, BARE_NOW_NS);
+}
+
+static void test_a_used_key_is_worth_the_part_of_its_limit_and_an_unused_one_less_the_longer_it_was(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        struct alone a;
+        alone_open(&a, algorithms[i], false);
+        bare_occupy(&a.process, &a.policy, AT, HASH, (struct state){0, 0});
+        const uint64_t used_of[] = {1, LIMIT / 4, LIMIT / 2, LIMIT - 1, LIMIT};
+        for (size_t u = 0; u < sizeof(used_of) / sizeof(used_of[0]); u++) {
+            const uint64_t units = algorithms[i] == WEIR_LEAKY_BUCKET && used_of[u] == LIMIT ? LIMIT - 1 : used_of[u];
+            assert_int_equal(worth(&a, units, 0), (UINT64_C(1) << 16) + (units << 32) / LIMIT);
+        }
+        /* More than the limit is worth no more. */
+        assert_int_equal(worth(&a, 2 * LIMIT, 0), (UINT64_C(1) << 16) + (UINT64_C(1) << 32));
+        /* An hour after its time, two, four, ...: eight less each time, and in between less and less. */
+        const uint64_t over_ns = a.rule->algorithm == WEIR_SLIDING_WINDOW ? 2 * a.rule->period_ns : a.rule->period_ns;
+        uint64_t last = EVICT_WORTH_USED;
+        for (uint64_t eighths = 8; eighths < 128; eighths++) {
+            /* A window is counted by whole windows; a bucket from the moment it is full. */
+            const uint64_t idle_ns = eighths * 20 * a.rule->period_ns;
+            const bool window = rule_kind(a.rule) == RULE_WINDOW;
+            const uint64_t ago_ns = window ? idle_ns : idle_ns + a.rule->period_ns;
+            const uint64_t is = worth(&a, LIMIT, ago_ns);
+            assert_in_range(is, 1, last);
+            last = is;
+            assert_int_equal(worth(&a, LIMIT, window ? 2 * idle_ns : 2 * idle_ns + a.rule->period_ns), is - 8);
+        }
+        assert_true(worth(&a, LIMIT, over_ns + 8 * SECOND) < EVICT_WORTH_USED);
+        assert_true(worth(&a, 0, 0) < EVICT_WORTH_USED);
+        /* Nothing is lost with a key whose limit, or policy, is no more. */
+        assert_true(worth(&a, LIMIT, 0) > EVICT_WORTH_HALF);
+        store_relaxed(&a.process.table.metas[AT].limit_tag, 1);
+        assert_int_equal(worth(&a, LIMIT, 0), 0);
+        alone_close(&a);
+    }
+}
+
+/* The steps of eight a time that doubles, by the time that a log was empty. */
+static void test_keys_that_were_unused_for_twice_as_long_are_worth_eight_less(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t idle_ns, worth;
+    } rows[] = {{0, 513 - 24},
+                {8, 513 - 24},
+                {9, 513 - 25},
+                {15, 513 - 31},
+                {24, 513 - 36},
+                {31, 513 - 39},
+                {UINT64_C(1) << 40, 513 - 320},
+                {UINT64_C(3) << 39, 513 - 324},
+                {UINT64_C(7) << 38, 513 - 326},
+                {UINT64_C(1) << 41, 513 - 328}};
+    struct alone a;
+    alone_open(&a, WEIR_SLIDING_LOG, false);
+    bare_occupy(&a.process, &a.policy, AT, HASH, (struct state){0, 0});
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        bare_set_state(&a.process, AT, (struct state){BARE_NOW_NS - rows[i].idle_ns, 3});
+        assert_int_equal(evict_worth(&a.process, a.set, AT, BARE_NOW_NS), rows[i].worth);
+    }
+    alone_close(&a);
+}
+
+/* The priority of the only record. */
+static uint64_t priority_of(const struct alone *a)
+{
+    uint64_t words = 0;
+    for (size_t i = 0; i < a->process.sketch.row_count * 8; i++) {
+        words |= load_relaxed(&a->process.sketch.words[i]);
+    }
+    return words >> 62;
+}
+
+static void test_what_an_evicted_key_used_is_remembered_by_how_much_would_be_lost(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t units;
+        bool refused;
+        enum sketch_priority priority;
+    } rows[] = {{1, false, SKETCH_UNDER_HALF},     {LIMIT / 2 - 1, true, SKETCH_UNDER_HALF},
+                {LIMIT / 2, false, SKETCH_HALF},   {LIMIT / 2, true, SKETCH_REFUSED},
+                {LIMIT, false, SKETCH_HALF},       {LIMIT, true, SKETCH_REFUSED},
+                {3 * LIMIT, true, SKETCH_REFUSED}, {0, true, SKETCH_RETURNED /* no record */}};
+    for (size_t i = 0; i < ALGORITHMS * 8; i++) {
+        struct alone a;
+        alone_open(&a, algorithms[i / 8], false);
+        const uint64_t units = rows[i % 8].units;
+        bare_occupy(&a.process, &a.policy, AT, HASH, used(&a, units, 0));
+        cell_meta_record(&a.process.table.metas[AT], rows[i % 8].refused ? EVENT_REFUSED : EVENT_DENIED);
+        assert_true(cell_lock(&a.process.table.cells[AT]));
+        evict_cell(&a.process, a.set, AT, BARE_NOW_NS);
+        assert_int_equal(load_relaxed(&a.process.table.cells[AT].hash), 0);
+        assert_int_equal(load_relaxed(&a.process.table.shared->key_count), 0);
+        const struct usage usage = sketch_find(&a.process.sketch, HASH, LIMIT, BARE_NOW_NS);
+        assert_in_range(usage.units, units, units + units / 128);
+        assert_int_equal(priority_of(&a), rows[i % 8].priority);
+        const struct process_shared *shared = a.process.shared;
+        assert_int_equal(load_relaxed(&shared->evicted_used_count), units != 0);
+        assert_int_equal(load_relaxed(&shared->evicted_unused_count), units == 0);
+        assert_int_equal(load_relaxed(&shared->evicted_unrecorded_count), 0);
+        /* Without a fleet nobody is told. */
+        assert_int_equal(evict_begun_count(&a.process), 0);
+        struct evicted_report report;
+        assert_false(evict_take_report(&a.process, &report));
+        /* It comes back with what it had used, or as a fresh key. */
+        const struct state back = evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
+        const uint64_t left = rule_headroom(a.rule, back, BARE_NOW_NS);
+        assert_in_range(left, units < LIMIT ? LIMIT - units - units / 128 : 0, units < LIMIT ? LIMIT - units : 0);
+        assert_int_equal(load_relaxed(&shared->evicted_restored_count), units != 0);
+        assert_int_equal(priority_of(&a), SKETCH_RETURNED);
+        alone_close(&a);
+    }
+}
+
+static void test_a_usage_that_is_over_restores_nothing(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        struct alone a;
+        alone_open(&a, algorithms[i], false);
+        const struct usage usage = {100, BARE_NOW_NS + SECOND};
+        assert_true(sketch_record(&a.process.sketch, HASH, usage, SKETCH_HALF, BARE_NOW_NS));
+        const struct state back = evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS + 100 * SECOND);
+        const struct state fresh = rule_fresh(a.rule, BARE_NOW_NS + 100 * SECOND);
+        assert_int_equal(back.a, fresh.a);
+        assert_int_equal(back.b, fresh.b);
+        assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 0);
+        alone_close(&a);
+    }
+}
+
+/* An evicted key of the fleet, with all that its last report tells. */
+static void test_the_last_report_of_a_key_has_its_counts_its_name_and_its_refunds(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < 2 * ALGORITHMS; i++) {
+        const bool full = i % 2 == 0;
+        struct alone a;
+        alone_open(&a, algorithms[i / 2], true);
+        const struct state was = used(&a, 100, 0);
+        bare_occupy(&a.process, &a.policy, AT, HASH, was);
+        struct sync_compact *compact = &a.process.syncs.compacts[AT];
+        memcpy(compact->key, "a name", 6);
+        compact->key_length = 6;
+        struct sync_full *sync = &a.process.syncs.pool[AT];
+        sync->incarnation = 77;
+        sync->now.acked_refunds = 5;
+        store_relaxed(&compact->residency, UINT64_C(77) << RESIDENCY_SHIFT);
+        store_relaxed(&compact->sync, full ? COMPACT_HAS_FULL | AT : 0);
+        store_relaxed(&refund_ledger_make(&a.process, AT)->refunds[0], 9);
+        assert_true(cell_lock(&a.process.table.cells[AT]));
+        evict_cell(&a.process, a.set, AT, BARE_NOW_NS);
+        assert_null(sync_of(&a.process.syncs, AT));
+        assert_int_equal(evict_begun_count(&a.process), 1);
+        assert_int_equal(evict_ended_count(&a.process), 1);
+        struct evicted_report report;
+        assert_true(evict_take_report(&a.process, &report));
+        assert_int_equal(report.state.a, was.a);
+        assert_int_equal(report.state.b, was.b);
+        assert_int_equal(load_relaxed(&report.meta.group), 1);
+        assert_true(cell_meta_is(&report.meta, CELL_SHARED));
+        assert_int_equal(report.sync.incarnation, 77);
+        assert_int_equal(report.sync.now.acked_refunds, full ? 5 : 0);
+        assert_int_equal(load_relaxed(&report.ledger.refunds[0]), 9);
+        assert_int_equal(report.key.length, 6);
+        assert_memory_equal(report.key.bytes, "a name", 6);
+        assert_int_equal(report.time_count, 0);
+        assert_false(evict_take_report(&a.process, &report));
+        assert_int_equal(load_relaxed(&a.process.shared->lost_report_count), 0);
+        /* What comes back is restored as if others had used it, until they tell. */
+        (void) evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
+        assert_true(compact_is(compact, COMPACT_RESTORED_NOW));
+        alone_close(&a);
+    }
+}
+
+static void test_4096_reports_wait_in_order_and_later_ones_are_counted_as_lost(void **state)
+{
+    (void) state;
+    struct alone a;
+    alone_open(&a, WEIR_FIXED_WINDOW, true);
+    struct evicted_report report;
+    uint64_t next = 0;
+    uint64_t lost = 0;
+    uint64_t taken = 0;
+    for (uint64_t key = 0; key < 2 * EVICTED_COUNT + 10; key++) {
+        bare_occupy(&a.process, &a.policy, AT, HASH, used(&a, 1 + key % 100, 0));
+        a.process.syncs.compacts[AT].key_length = sizeof(key);
+        memcpy(a.process.syncs.compacts[AT].key, &key, sizeof(key));
+        assert_true(cell_lock(&a.process.table.cells[AT]));
+        evict_cell(&a.process, a.set, AT, BARE_NOW_NS);
+        cell_unlock(&a.process.table.cells[AT]);
+        lost += key + 1 - next - lost > EVICTED_COUNT; /* of those that are neither taken nor lost */
+        assert_int_equal(load_relaxed(&a.process.shared->lost_report_count), lost);
+        if (key == EVICTED_COUNT + 1) {
+            /* Two were lost. Room for ten, and the ring begins anew. */
+            assert_int_equal(lost, 2);
+            for (; taken < 10; taken++, next++) {
+                assert_true(evict_take_report(&a.process, &report));
+                assert_memory_equal(report.key.bytes, &next, sizeof(next));
+            }
+        }
+    }
+    assert_int_equal(evict_begun_count(&a.process), 2 * EVICTED_COUNT + 10);
+    assert_int_equal(evict_ended_count(&a.process), 2 * EVICTED_COUNT + 10);
+    for (; taken < EVICTED_COUNT + 10; taken++) {
+        assert_true(evict_take_report(&a.process, &report));
+        const uint64_t expected = taken < EVICTED_COUNT ? taken : taken + 2;
+        assert_memory_equal(report.key.bytes, &expected, sizeof(expected));
+    }
+    assert_false(evict_take_report(&a.process, &report));
+    alone_close(&a);
+}
+
+static void test_a_key_that_is_not_shared_or_has_no_limit_any_more_is_not_reported(void **state)
+{
+    (void) state;
+    for (int which = 0; which < 2; which++) {
+        struct alone a;
+        alone_open(&a, WEIR_TOKEN_BUCKET, true);
+        a.policy.scope = which == 0 ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
+        bare_occupy(&a.process, &a.policy, AT, HASH, used(&a, 100, 0));
+        store_relaxed(&a.process.syncs.compacts[AT].sync, COMPACT_HAS_FULL | AT);
+        store_relaxed(&a.process.table.metas[AT].group, which == 0 ? 1 : 2);
+        assert_true(cell_lock(&a.process.table.cells[AT]));
+        evict_cell(&a.process, a.set, AT, BARE_NOW_NS);
+        struct evicted_report report;
+        assert_false(evict_take_report(&a.process, &report));
+        assert_int_equal(evict_begun_count(&a.process) + evict_ended_count(&a.process), 0);
+        assert_null(sync_of(&a.process.syncs, AT));
+        const uint64_t units = sketch_find(&a.process.sketch, HASH, LIMIT, BARE_NOW_NS).units;
+        assert_int_equal(units, which == 0 ? 100 : 0);
+        assert_int_equal(load_relaxed(&a.process.shared->evicted_unused_count), which);
+        (void) evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
+        assert_false(compact_is(&a.process.syncs.compacts[AT], COMPACT_RESTORED_NOW));
+        alone_close(&a);
+    }
+}
+
+static void test_records_that_give_way_in_an_eviction_are_counted(void **state)
+{
+    (void) state;
+    struct alone a;
+    alone_open(&a, WEIR_FIXED_WINDOW, false);
+    bare_occupy(&a.process, &a.policy, AT, HASH, used(&a, 1, 0));
+    uint64_t rng = test_seed();
+    for (int i = 0; i < 1000; i++) {
+        evict_record_usage(&a.process, AT, a.rule, random_next(&rng), used(&a, LIMIT, 0), BARE_NOW_NS);
+    }
+    const uint64_t room = a.process.sketch.row_count * 7;
+    const uint64_t dropped = load_relaxed(&a.process.shared->evicted_unrecorded_count);
+    assert_in_range(dropped, 1000 - room - 200, 1000 - room + 20); /* some have the fingerprint of another */
+    alone_close(&a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_used_key_is_worth_the_part_of_its_limit_and_an_unused_one_less_the_longer_it_was),
+        cmocka_unit_test(test_keys_that_were_unused_for_twice_as_long_are_worth_eight_less),
+        cmocka_unit_test(test_what_an_evicted_key_used_is_remembered_by_how_much_would_be_lost),
+        cmocka_unit_test(test_a_usage_that_is_over_restores_nothing),
+        cmocka_unit_test(test_the_last_report_of_a_key_has_its_counts_its_name_and_its_refunds),
+        cmocka_unit_test(test_4096_reports_wait_in_order_and_later_ones_are_counted_as_lost),
+        cmocka_unit_test(test_a_key_that_is_not_shared_or_has_no_limit_any_more_is_not_reported),
+        cmocka_unit_test(test_records_that_give_way_in_an_eviction_are_counted),
         cmocka_unit_test(test_a_key_that_comes_back_is_told_and_counted_once),
         cmocka_unit_test(test_a_key_that_had_nothing_left_has_nothing_before_the_fleet_has_told),
         cmocka_unit_test(test_what_is_remembered_wrongly_stays_here_and_is_no_reason_to_tell_all_again),

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/numbers.h"
 #include "process/evicted_sketch.h"
 #include "support/support.h"
@@ -276,9 +277,106 @@ static void test_a_key_that_is_back_gives_way_first_and_burdens_nobody(void **st
     sketch_close(&sketch, NULL);
 }
 
+/* Hashes of different fingerprints; 0 is that of an empty word. */
+static uint64_t distinct_hash(size_t n)
+{
+    uint64_t hash = 0;
+    for (size_t found = 0; found <= n; found++) {
+        do {
+            hash++;
+        } while ((hash_mix(hash) & 0xfff) % 64 != found % 63 + 1);
+    }
+    return hash;
+}
+
+/* Of a sketch of one row; `ms`: from the start on. */
+static enum sketch_first record_first(struct sketch *sketch, size_t n, uint64_t until_ms, enum sketch_priority priority,
+                                      uint64_t now_ms)
+{
+    const struct usage usage = {5, START_NS + until_ms * MILLISECOND};
+    return sketch_record_first(sketch, distinct_hash(n), usage, priority, START_NS + now_ms * MILLISECOND);
+}
+
+static uint64_t found(const struct sketch *sketch, size_t n, uint64_t now_ms)
+{
+    return sketch_find(sketch, distinct_hash(n), 10, START_NS + now_ms * MILLISECOND).units;
+}
+
+static void test_the_first_record_of_a_key_takes_the_place_of_what_is_worth_no_more(void **state)
+{
+    (void) state;
+    struct sketch sketch = {.words = NULL};
+    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS, 0), 0);
+    assert_int_equal(sketch.row_count, 1);
+    for (size_t n = 0; n < 7; n++) {
+        assert_int_equal(record_first(&sketch, n, 1000 * (n + 1), SKETCH_UNDER_HALF, 0), SKETCH_RECORDED);
+        assert_int_equal(record_first(&sketch, n, 9000, SKETCH_REFUSED, 0), SKETCH_NOT_RECORDED); /* it came before */
+    }
+    assert_int_equal(record_first(&sketch, 7, 900, SKETCH_UNDER_HALF, 0), SKETCH_NOT_RECORDED);
+    assert_int_equal(record_first(&sketch, 7, 1000, SKETCH_UNDER_HALF, 0), SKETCH_DROPPED_OTHER);
+    assert_int_equal(found(&sketch, 0, 0), 0);
+    assert_int_equal(record_first(&sketch, 8, 100, SKETCH_HALF, 0), SKETCH_DROPPED_OTHER); /* a greater priority */
+    assert_int_equal(found(&sketch, 7, 0), 0);
+    assert_int_equal(found(&sketch, 8, 0), 5);
+    /* Of records that have ended the first one to end goes; the others' keys came before all the same. */
+    assert_int_equal(record_first(&sketch, 9, 9000, SKETCH_UNDER_HALF, 3500), SKETCH_RECORDED);
+    assert_int_equal(record_first(&sketch, 8, 9000, SKETCH_UNDER_HALF, 3500), SKETCH_RECORDED);
+    assert_int_equal(record_first(&sketch, 2, 9000, SKETCH_UNDER_HALF, 3500), SKETCH_NOT_RECORDED);
+    assert_int_equal(found(&sketch, 2, 3500), 0);
+    assert_int_equal(record_first(&sketch, 10, 9000, SKETCH_UNDER_HALF, 3500), SKETCH_RECORDED);
+    assert_int_equal(record_first(&sketch, 2, 9000, SKETCH_UNDER_HALF, 3500), SKETCH_DROPPED_OTHER);
+    /* A key that is back keeps its record from first charges, and loses it to any evicted key. */
+    for (size_t n = 0; n < 16; n++) {
+        (void) sketch_find_returned(&sketch, distinct_hash(n), 10, START_NS + 3500 * MILLISECOND);
+    }
+    assert_int_equal(record_first(&sketch, 11, 99000, SKETCH_REFUSED, 3500), SKETCH_NOT_RECORDED);
+    const struct usage usage = {6, START_NS + 3600 * MILLISECOND};
+    assert_true(sketch_record(&sketch, distinct_hash(11), usage, SKETCH_UNDER_HALF, START_NS + 3500 * MILLISECOND));
+    assert_int_equal(found(&sketch, 11, 3500), 6);
+    sketch_close(&sketch, NULL);
+}
+
+static void test_what_refused_keys_have_no_room_for_is_every_keys_until_it_ends(void **state)
+{
+    (void) state;
+    struct sketch sketch = {.words = NULL};
+    assert_int_equal(sketch_open(&sketch, 1, ORIGIN_NS, 0), 0);
+    for (size_t n = 0; n < 9; n++) {
+        const struct usage usage = {20 + n, START_NS + (2000 + 1000 * n) * MILLISECOND};
+        assert_true(sketch_record(&sketch, distinct_hash(n), usage, SKETCH_REFUSED, START_NS));
+    }
+    /* The first two went to the overflow: 21 units until the third second, and of another limit at most that. */
+    assert_int_equal(found(&sketch, 20, 0), 10);
+    const struct usage other = sketch_find(&sketch, distinct_hash(20), 1000, START_NS);
+    assert_int_equal(other.units, 21);
+    assert_in_range(other.until_ns, START_NS + 3 * SECOND, START_NS + 3 * SECOND + 3 * MILLISECOND);
+    assert_int_equal(sketch_find(&sketch, distinct_hash(8), 10, START_NS).units, 28); /* its own record */
+    assert_int_equal(record_first(&sketch, 21, 99000, SKETCH_REFUSED, 0), SKETCH_NOT_RECORDED);
+    /* A smaller one that is refused as well goes there, too; others are dropped. */
+    const struct usage more = {30, START_NS + 2500 * MILLISECOND};
+    assert_false(sketch_record(&sketch, distinct_hash(22), more, SKETCH_HALF, START_NS));
+    assert_int_equal(sketch_find(&sketch, distinct_hash(20), 1000, START_NS).units, 21);
+    assert_true(sketch_record(&sketch, distinct_hash(22), more, SKETCH_RETURNED, START_NS));
+    assert_true(sketch_record(&sketch, distinct_hash(22), more, SKETCH_REFUSED, START_NS));
+    assert_int_equal(sketch_find(&sketch, distinct_hash(20), 1000, START_NS).units, 30);
+    /* It ends, and then another takes its place and none of its units. */
+    assert_int_equal(found(&sketch, 20, 3010), 0);
+    const struct usage later = {7, START_NS + 3500 * MILLISECOND};
+    assert_true(sketch_record(&sketch, distinct_hash(23), later, SKETCH_REFUSED, START_NS + 3010 * MILLISECOND));
+    assert_int_equal(found(&sketch, 20, 3010), 7);
+    assert_int_equal(record_first(&sketch, 21, 99000, SKETCH_REFUSED, 3510), SKETCH_DROPPED_OTHER);
+    /* Its own record of a key is erased, and no other one. */
+    sketch_erase(&sketch, distinct_hash(21));
+    assert_int_equal(found(&sketch, 21, 3510), 0);
+    assert_int_equal(sketch_find(&sketch, distinct_hash(8), 10, START_NS + 3510 * MILLISECOND).units, 28);
+    sketch_close(&sketch, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_first_record_of_a_key_takes_the_place_of_what_is_worth_no_more),
+        cmocka_unit_test(test_what_refused_keys_have_no_room_for_is_every_keys_until_it_ends),
         cmocka_unit_test(test_a_key_that_is_back_gives_way_first_and_burdens_nobody),
         cmocka_unit_test(test_a_resumed_state_is_never_fuller_than_the_one_it_was_of),
         cmocka_unit_test(test_a_log_resumes_as_units_that_leave_together),

@@ -1,0 +1,716 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread layer without checks: the memory of handles, who has one, which processes are joined and which have died,
+ * and being alone with the table. Processes that die are children that end.
+ *
+ * Guards: src/thread/limiter.c, src/thread/thread.c, src/thread/joined.c, src/thread/fork_mark.c,
+ * src/thread/rcu.c, src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/thread/rcu.h, src/thread/repair.c
+ */
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/memory/segment.h"
+#include "base/pages.h"
+#include "support/bare_process.h"
+#include "thread/handle.h"
+#include "thread/limiter.h"
+#include "thread/policy_snapshot.h"
+#include "thread/rcu.h"
+#include "thread/rcu_halt.h"
+#include "thread/rcu_lane.h"
+#include "thread/repair.h"
+#include "thread/settle.h"
+#include "thread/settling.h"
+#include "thread/slot.h"
+
+#define PROCESSES 3
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+static void open_sized(struct limiter *limiter, size_t max_keys, uint32_t threads, uint32_t processes)
+{
+    memset(limiter, 0, sizeof(*limiter));
+    const struct limiter_options options = {
+        .process = {.max_keys = max_keys, .max_log_units = 1000, .origin_ns = BARE_ORIGIN_NS},
+        .max_threads = threads,
+        .max_processes = processes};
+    assert_int_equal(limiter_open(limiter, &options), 0);
+}
+
+/* A limiter that three processes may use, of which this one is the first. */
+static void open_shared(struct limiter *limiter)
+{
+    open_sized(limiter, 1000, 3, PROCESSES);
+}
+
+/* Ends, and is waited for: its id is nobody's for now. */
+static pid_t dead_process(void)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return child;
+}
+
+/* All slots of all threads pin at most a fourth of the keys, but a thread has 64 at least. */
+static void test_a_thread_has_as_many_slots_as_the_table_has_room_for(void **state)
+{
+    (void) state;
+    static const struct {
+        size_t max_keys;
+        uint32_t threads;
+        size_t slots;
+    } rows[] = {{100, 1, 64},      {511, 1, 64},     {512, 1, 128},   {4095, 1, 512}, {4096, 1, 1024},
+                {100000, 1, 1024}, {32768, 8, 1024}, {32767, 8, 512}, {512, 2, 64}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct limiter limiter;
+        open_sized(&limiter, rows[i].max_keys, rows[i].threads, 1);
+        assert_int_equal(limiter.max_threads, rows[i].threads);
+        assert_int_equal(limiter.slots_size, rows[i].threads * limiter.thread_size);
+        for (uint32_t n = 0; n < rows[i].threads; n++) {
+            const struct weir_thread *t = &limiter.threads[n];
+            assert_int_equal(t->slot_count, rows[i].slots);
+            assert_int_equal(t->slot_mask, rows[i].slots - SLOT_WAYS);
+            assert_int_equal(t->index, n);
+            assert_ptr_equal(t->limiter, &limiter);
+            assert_ptr_equal(t->process, &limiter.process);
+            assert_ptr_equal(t->line, &limiter.shared->line);
+            assert_int_equal(t->lock_word, 1);
+            /* Its parts lie one behind the other, in its part of the memory. */
+            const struct {
+                const void *at;
+                size_t size;
+            } parts[] = {{t->slots, t->slot_count * sizeof(*t->slots)},
+                         {t->accounts, t->slot_count * sizeof(*t->accounts)},
+                         {t->tallies, (WEIR_MAX_POLICIES + 1) * sizeof(*t->tallies)},
+                         {t->recent_keys, RECENT_COUNT * sizeof(*t->recent_keys)},
+                         {t->fingerprints, t->slot_count / SLOT_WAYS * sizeof(*t->fingerprints)},
+                         {t->set_busy_epochs, t->slot_count / SLOT_WAYS * sizeof(*t->set_busy_epochs)},
+                         {t->snapshots, POLICY_SNAPSHOTS_KEPT * sizeof(*t->snapshots)},
+                         {t->queues, POLICY_SNAPSHOTS_KEPT * sizeof(*t->queues)}};
+            const unsigned char *end = (unsigned char *) limiter.slots + n * limiter.thread_size;
+            const unsigned char *const first = end;
+            for (size_t part = 0; part < COUNT_OF(parts); part++) {
+                assert_ptr_equal(parts[part].at, end);
+                end += (parts[part].size + 63) / 64 * 64;
+            }
+            assert_int_equal(limiter.thread_size, pages_padded((size_t) (end - first)));
+            assert_true(n == 0 || t->shared == limiter.threads[n - 1].shared + 1);
+        }
+        assert_true((unsigned char *) (limiter.threads[rows[i].threads - 1].shared + 1) <=
+                    (unsigned char *) limiter.memory + limiter.memory_size);
+        limiter_close(&limiter);
+        assert_true(limiter.memory == NULL && limiter.slots == NULL && limiter.threads == NULL);
+    }
+    struct limiter limiter = {.max_threads = 0};
+    const struct limiter_options too_much = {
+        .process = {.max_keys = SIZE_MAX / 4096, .max_log_units = 1}, .max_threads = 1, .max_processes = 1};
+    assert_int_equal(limiter_open(&limiter, &too_much), -ENOMEM);
+}
+
+static uint32_t attached(const struct limiter *limiter)
+{
+    return load_relaxed(&limiter->shared->line.thread_count);
+}
+
+static void test_handles_are_handed_out_in_order_and_come_back(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct weir_thread *t[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        limiter.threads[i].shared->time_ns = 7;
+        limiter.threads[i].snapshots[1].epoch = 7;
+        t[i] = thread_attach(&limiter, UINT64_C(4) * (i + 1));
+        assert_ptr_equal(t[i], &limiter.threads[i]);
+        assert_int_equal(load_relaxed(&t[i]->shared->owner), 4 * (i + 1));
+        assert_int_equal(load_relaxed(&limiter.shared->thread_high), i + 1);
+        assert_int_equal(attached(&limiter), i + 1);
+        assert_int_equal(load_relaxed(&t[i]->shared->present), 1);
+        assert_int_equal(t[i]->shared->time_ns, 0);
+        assert_int_equal(t[i]->snapshots[1].epoch, 0);
+    }
+    assert_null(thread_attach(&limiter, 396));
+    thread_detach(t[1]);
+    assert_int_equal(load_relaxed(&t[1]->shared->owner), HANDLE_FREE);
+    assert_int_equal(attached(&limiter), 2);
+    thread_detach(t[1]); /* it is nobody's */
+    assert_int_equal(attached(&limiter), 2);
+    assert_ptr_equal(thread_attach(&limiter, 44), t[1]);
+    assert_int_equal(attached(&limiter), 3);
+    assert_int_equal(load_relaxed(&limiter.shared->thread_high), 3);
+    /* By the token of the thread that ends; a handle that was attached anew has another one. */
+    thread_detach_bound(t[1], 8);
+    assert_int_equal(attached(&limiter), 3);
+    thread_detach_bound(t[1], 44);
+    assert_int_equal(attached(&limiter), 2);
+    thread_unbind(t[1]);
+    assert_int_equal(load_relaxed(&t[1]->shared->owner), HANDLE_FREE);
+    thread_unbind(t[0]);
+    assert_int_equal(load_relaxed(&t[0]->shared->owner), HANDLE_UNBOUND);
+    thread_detach_bound(t[0], 4);
+    assert_int_equal(attached(&limiter), 2);
+    /* One that another thread detaches is left to that one. */
+    store_relaxed(&t[2]->shared->owner, HANDLE_LEAVING);
+    thread_detach(t[2]);
+    thread_unbind(t[2]);
+    assert_int_equal(load_relaxed(&t[2]->shared->owner), HANDLE_LEAVING);
+    thread_free(t[2]);
+    assert_int_equal(attached(&limiter), 1);
+    thread_detach(t[0]);
+    assert_int_equal(attached(&limiter), 0);
+    limiter_close(&limiter);
+}
+
+static void test_a_handle_of_another_process_is_left_to_it(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    limiter_join(&limiter, 2);
+    assert_int_equal(limiter.process.lock_word, 3);
+    for (size_t i = 0; i < 3; i++) {
+        assert_int_equal(limiter.threads[i].lock_word, 3);
+    }
+    struct weir_thread *own = thread_attach(&limiter, 4);
+    assert_int_equal(load_relaxed(&own->shared->owner), UINT64_C(2) << 48 | 4);
+    assert_int_equal(handle_process(load_relaxed(&own->shared->owner)), 2);
+    thread_detach(t);
+    thread_unbind(t);
+    thread_detach_bound(t, 4);
+    assert_int_equal(load_relaxed(&t->shared->owner), 4);
+    /* A child that has not joined has its parent's number, and none of the handles. */
+    limiter_forget(&limiter);
+    thread_detach(own);
+    thread_unbind(own);
+    assert_int_equal(load_relaxed(&own->shared->owner), UINT64_C(2) << 48 | 4);
+    limiter_join(&limiter, 2);
+    thread_detach(own);
+    assert_int_equal(load_relaxed(&own->shared->owner), HANDLE_FREE);
+    assert_int_equal(attached(&limiter), 1);
+    limiter_close(&limiter);
+    /* A weir that is not shared has no child that may join. */
+    open_sized(&limiter, 1000, 1, 1);
+    t = thread_attach(&limiter, 4);
+    limiter_forget(&limiter);
+    thread_detach(t);
+    assert_int_equal(attached(&limiter), 0);
+    limiter_close(&limiter);
+}
+
+static void test_a_mark_is_of_one_process(void **state)
+{
+    (void) state;
+    const struct fork_mark own = fork_mark_own();
+    assert_int_equal(own.pid, getpid());
+    assert_true(fork_mark_is_own(own));
+    assert_false(fork_mark_is_own((struct fork_mark){0}));
+    assert_false(fork_mark_is_own((struct fork_mark){.pid = own.pid, .forks = own.forks + 1}));
+    assert_false(fork_mark_is_own((struct fork_mark){.pid = own.pid + 1, .forks = own.forks}));
+    const pid_t child = fork();
+    if (child == 0) {
+        const struct fork_mark its = fork_mark_own();
+        _exit(!fork_mark_is_own(own) && its.forks == own.forks + 1 && its.pid == getpid() ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(fork_mark_is_own(own));
+}
+
+static uint32_t joined(const struct limiter *limiter)
+{
+    return load_relaxed(&limiter->shared->joined_count);
+}
+
+static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    assert_int_equal(limiter.joined_as, 0);
+    assert_int_equal(joined(&limiter), 1);
+    assert_int_equal(load_relaxed(&limiter.joined[0].pid), getpid());
+    const uint64_t started = load_relaxed(&limiter.joined[0].started);
+    assert_int_not_equal(started, 0);
+    assert_int_equal(joined_enter(&limiter), 1);
+    assert_int_equal(joined_enter(&limiter), 2);
+    assert_int_equal(joined(&limiter), 3);
+    assert_int_equal(load_relaxed(&limiter.joined[2].started), started);
+    assert_int_equal(joined_enter(&limiter), JOINED_NONE);
+    assert_int_equal(joined_leave_begin(&limiter, 1), 2);
+    assert_int_equal(joined(&limiter), 2);
+    assert_int_equal(load_relaxed(&limiter.joined[1].leaving), 1);
+    assert_int_equal(joined_enter(&limiter), JOINED_NONE); /* the place is taken until it has left */
+    assert_int_equal(joined_leave_begin(&limiter, 0), 1);
+    joined_leave(&limiter, 1);
+    assert_int_equal(load_relaxed(&limiter.joined[1].pid), 0);
+    assert_int_equal(load_relaxed(&limiter.joined[1].leaving), 0);
+    assert_int_equal(load_relaxed(&limiter.joined[1].started), 0);
+    assert_int_equal(joined(&limiter), 1);
+    assert_int_equal(joined_enter(&limiter), 1);
+    assert_int_equal(joined(&limiter), 2);
+    assert_int_not_equal(joined_pid_namespace(), 0);
+    assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
+    limiter_close(&limiter);
+}
+
+static void test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct joined_process *entry = &limiter.joined[1];
+    const uint64_t started = load_relaxed(&limiter.joined[0].started);
+    assert_false(joined_is_dead(&limiter, 0));
+    assert_false(joined_is_dead(&limiter, 1)); /* a free place */
+    store_relaxed(&entry->pid, getpid());
+    assert_false(joined_is_dead(&limiter, 1)); /* its start is not known yet */
+    store_relaxed(&entry->started, started);
+    assert_false(joined_is_dead(&limiter, 1));
+    store_relaxed(&entry->started, started - 1);
+    assert_true(joined_is_dead(&limiter, 1)); /* another process had the id */
+    store_relaxed(&entry->pid, dead_process());
+    assert_true(joined_is_dead(&limiter, 1));
+    store_relaxed(&entry->started, 0);
+    assert_true(joined_is_dead(&limiter, 1));
+    /* A child that has ended, and that nobody has waited for; and one that waits to be killed. */
+    for (int killed = 0; killed < 2; killed++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            while (killed != 0 && pause() != 0) {
+            }
+            _exit(0);
+        }
+        store_relaxed(&entry->pid, child);
+        if (killed != 0) {
+            assert_false(joined_is_dead(&limiter, 1));
+            assert_int_equal(kill(child, SIGKILL), 0);
+        }
+        for (int tries = 0; !joined_is_dead(&limiter, 1); tries++) {
+            assert_true(tries < 60000);
+            nap_ms(1);
+        }
+        int status;
+        assert_int_equal(waitpid(child, &status, 0), child);
+    }
+    limiter_close(&limiter);
+}
+
+static const bool nobody[PROCESSES];
+
+static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it(void **state)
+{
+    (void) state;
+    enum { NONE, OPEN, OF_THE_DEAD, LANE, LANE_OF_THE_DEAD, HALTED, HALTED_BY_THE_DEAD, CASES };
+    static const bool second[PROCESSES] = {false, true, false};
+    for (int which = 0; which < CASES; which++) {
+        struct limiter limiter;
+        open_shared(&limiter);
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        const bool is_dead = which == OF_THE_DEAD || which == LANE_OF_THE_DEAD || which == HALTED_BY_THE_DEAD;
+        unsigned lane = 0;
+        if (which == OPEN || which == OF_THE_DEAD) {
+            store_relaxed(&t->shared->owner, UINT64_C(1) << 48 | 4);
+            rcu_enter(t);
+        } else if (which == LANE || which == LANE_OF_THE_DEAD) {
+            limiter.joined_as = 1;
+            lane = rcu_enter_lane(&limiter);
+            limiter.joined_as = 0;
+            assert_in_range(lane / 2, RCU_LANES, 2 * RCU_LANES - 1);
+        } else if (which == HALTED || which == HALTED_BY_THE_DEAD) {
+            store_relaxed(&limiter.process.shared->halted_by, 2);
+        }
+        const bool alone = which == NONE || is_dead;
+        assert_int_equal(rcu_halt(&limiter, is_dead ? second : nobody), alone);
+        assert_int_equal(load_relaxed(&limiter.process.shared->halted_by), alone ? 1 : which == HALTED ? 2 : 0);
+        if (alone) {
+            assert_false(rcu_halt(&limiter, nobody)); /* it is, already */
+            rcu_halt_end(&limiter);
+        }
+        /* The dead leave their sections. */
+        if (which == OF_THE_DEAD) {
+            rcu_halt_forget(t);
+            assert_int_equal(load_relaxed(&t->shared->rcu_count) % 2, 0);
+            assert_int_equal(t->shared->rcu_depth, 0);
+            const uint64_t count = load_relaxed(&t->shared->rcu_count);
+            rcu_halt_forget(t);
+            assert_int_equal(load_relaxed(&t->shared->rcu_count), count);
+            assert_true(rcu_halt(&limiter, nobody));
+        } else if (which == LANE_OF_THE_DEAD) {
+            store_relaxed(&limiter.shared->rcu.lock, 2);
+            rcu_halt_forget_lanes(&limiter, 1);
+            assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
+            assert_true(rcu_halt(&limiter, nobody));
+            store_relaxed(&limiter.shared->rcu.lock, 1);
+            rcu_halt_forget_lanes(&limiter, 1);
+            assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 1);
+            store_relaxed(&limiter.shared->rcu.lock, 0);
+        } else if (which == OPEN) {
+            rcu_leave(t);
+            assert_true(rcu_halt(&limiter, nobody));
+        } else if (which == LANE) {
+            rcu_leave_lane(&limiter, lane);
+            assert_true(rcu_halt(&limiter, nobody));
+        }
+        rcu_halt_end(&limiter);
+        rcu_synchronize(&limiter);
+        limiter_close(&limiter);
+    }
+}
+
+static void test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone(void **state)
+{
+    (void) state;
+    for (uint32_t processes = 1; processes <= 2; processes++) {
+        struct limiter limiter;
+        open_sized(&limiter, 1000, 1, processes);
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        assert_int_equal(limiter.reach, processes > 1 ? BARRIER_JOINED : BARRIER_OWN);
+        rcu_enter(t);
+        rcu_enter(t);
+        assert_int_equal(load_relaxed(&t->shared->rcu_count), 1);
+        rcu_leave(t);
+        assert_int_equal(load_relaxed(&t->shared->rcu_count), 1);
+        rcu_leave(t);
+        assert_int_equal(load_relaxed(&t->shared->rcu_count), 2);
+        const bool entered = rcu_enter_to_change(t);
+        assert_int_equal(entered, processes > 1);
+        assert_int_equal(load_relaxed(&t->shared->rcu_count), processes > 1 ? 3 : 2);
+        rcu_leave_to_change(t, entered);
+        assert_int_equal(load_relaxed(&t->shared->rcu_count), processes > 1 ? 4 : 2);
+        /* Both phases of a lane, in turn. */
+        unsigned lanes[2];
+        for (unsigned phase = 0; phase < 2; phase++) {
+            store_relaxed(&limiter.shared->rcu.phase, phase);
+            lanes[phase] = rcu_enter_lane(&limiter);
+            assert_int_equal(lanes[phase] % 2, phase);
+            assert_int_equal(load_relaxed(&limiter.lanes[lanes[phase] / 2].inside[phase]), 1);
+        }
+        for (unsigned phase = 0; phase < 2; phase++) {
+            rcu_leave_lane(&limiter, lanes[phase]);
+            assert_int_equal(load_relaxed(&limiter.lanes[lanes[phase] / 2].inside[phase]), 0);
+        }
+        limiter_close(&limiter);
+    }
+}
+
+static void test_nobody_waits_for_the_dead(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    struct weir_thread *its = thread_attach(&limiter, 8);
+    store_relaxed(&limiter.joined[1].pid, dead_process());
+    store_relaxed(&limiter.joined[1].started, 1);
+    _Atomic uint32_t *halted_by = &limiter.process.shared->halted_by;
+    store_relaxed(halted_by, 2);
+    rcu_enter(t);
+    assert_int_equal(load_relaxed(halted_by), 0);
+    assert_int_equal(load_relaxed(&t->shared->rcu_count), 3); /* it left, and came again */
+    rcu_leave(t);
+    store_relaxed(halted_by, 2);
+    const unsigned lane = rcu_enter_lane(&limiter);
+    assert_int_equal(load_relaxed(halted_by), 0);
+    assert_int_equal(load_relaxed(&limiter.lanes[lane / 2].inside[lane % 2]), 1);
+    rcu_leave_lane(&limiter, lane);
+    /* The lock of the one that waits for readers, and what it waits for: a thread's section, and one in each phase. */
+    store_relaxed(&limiter.shared->rcu.lock, 2);
+    store_relaxed(&its->shared->owner, UINT64_C(1) << 48 | 8);
+    store_relaxed(&its->shared->rcu_count, 1);
+    store_relaxed(&limiter.lanes[RCU_LANES].inside[0], 1);
+    store_relaxed(&limiter.lanes[2 * RCU_LANES - 1].inside[1], 1);
+    const uint32_t phase = load_relaxed(&limiter.shared->rcu.phase);
+    rcu_synchronize(&limiter);
+    assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
+    assert_int_equal(load_relaxed(&limiter.shared->rcu.phase), phase); /* turned twice */
+    limiter_close(&limiter);
+}
+
+/* What a dead process leaves in the second place: a handle, a slot's lock, an open section, and a pinned cell. */
+struct wreck {
+    struct limiter limiter;
+    struct policy policy;
+    struct weir_thread *own, *its;
+    pid_t pid;
+};
+
+static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
+{
+    open_shared(&wreck->limiter);
+    struct limiter *limiter = &wreck->limiter;
+    limiter->host_time = true;
+    bare_policy_init(&wreck->policy, algorithm, 100);
+    wreck->own = thread_attach(limiter, 4);
+    wreck->its = thread_attach(limiter, 8);
+    wreck->pid = dead_process();
+    store_relaxed(&limiter->joined[1].pid, wreck->pid);
+    store_relaxed(&limiter->joined[1].started, 1);
+    store_relaxed(&wreck->its->shared->owner, UINT64_C(1) << 48 | 8);
+    const uint64_t hash = 77;
+    bare_occupy(&limiter->process, &wreck->policy, 5, hash, rule_fresh(&wreck->policy.limits[0].rule, BARE_NOW_NS));
+    if (rule_has_history(&wreck->policy.limits[0].rule)) {
+        /* Who is granted units of a log has been promised room. */
+        history_store_lock(&limiter->process, 5);
+        assert_non_null(history_store_room(&limiter->process, 5, &wreck->policy.limits[0].rule, 20, BARE_NOW_NS));
+        history_store_unlock(&limiter->process, 5);
+    }
+    for (int i = 0; i < 2; i++) {
+        /* A slot of the dead, and one of this process that the dead was settling: each with 10 units, of which 4
+         * passed. */
+        struct weir_thread *t = i == 0 ? wreck->its : wreck->own;
+        struct slot_account *account = &t->accounts[3];
+        account->limit_count = 1;
+        account->cells[0] = account->cells[1] = 5; /* the second is of an earlier key */
+        account->rules[0] = wreck->policy.limits[0].rule;
+        account->granted_ns = BARE_NOW_NS;
+        store_relaxed(&account->granted, 10);
+        store_relaxed(&t->slots[3].used, 4);
+        store_relaxed(&t->slots[3].hash, hash);
+        store_relaxed(&t->slots[3].grant, grant_make(1, 10));
+        (void) cell_hold(&limiter->process.table.cells[5], HELD_PIN + 10);
+    }
+    store_relaxed(&wreck->own->accounts[3].lock, 2);
+    (void) cell_hold(&limiter->process.table.cells[5], 50); /* of a request under way */
+    store_relaxed(&wreck->its->shared->rcu_count, 1);
+    wreck->its->shared->rcu_depth = 1;
+    store_relaxed(&limiter->lanes[RCU_LANES].inside[1], 1);
+}
+
+static void wreck_expect_repaired(const struct wreck *wreck)
+{
+    const struct limiter *limiter = &wreck->limiter;
+    const struct cell *cell = &limiter->process.table.cells[5];
+    /* What passed on either grant is charged, and only this process's slot still pins the cell. */
+    assert_int_equal(rule_headroom(&wreck->policy.limits[0].rule, cell_state(dwcas_read(&cell->state)), BARE_NOW_NS),
+                     92);
+    assert_int_equal(load_relaxed(&cell->held) & HELD_IN_USE, HELD_PIN);
+    assert_int_equal(load_relaxed(&wreck->own->accounts[3].lock), 0);
+    assert_int_equal(load_relaxed(&wreck->own->slots[3].grant), 0);
+    assert_int_equal(load_relaxed(&wreck->own->slots[3].hash), 77);
+    assert_int_equal(wreck->own->accounts[3].limit_count, 1);
+    assert_int_equal(load_relaxed(&wreck->own->accounts[3].accounted), 4);
+    assert_int_equal(load_relaxed(&wreck->its->slots[3].hash), 0);
+    assert_int_equal(wreck->its->accounts[3].limit_count, 0);
+    assert_int_equal(load_relaxed(&wreck->its->shared->owner), HANDLE_FREE);
+    assert_int_equal(load_relaxed(&wreck->its->shared->rcu_count) % 2, 0);
+    assert_int_equal(wreck->its->shared->rcu_depth, 0);
+    assert_int_equal(load_relaxed(&limiter->lanes[RCU_LANES].inside[1]), 0);
+    assert_int_equal(load_relaxed(&limiter->joined[1].pid), 0);
+    assert_int_equal(load_relaxed(&limiter->joined[0].pid), getpid());
+    assert_int_equal(attached(limiter), 1);
+    assert_int_equal(joined(limiter), 1);
+    assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
+    assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
+}
+
+static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
+{
+    (void) state;
+    for (int by_turn = 0; by_turn < 2; by_turn++) {
+        struct wreck wreck;
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
+        struct limiter *limiter = &wreck.limiter;
+        store_relaxed(&limiter->process.shared->stalled, 1);
+        uint32_t cursor = 0;
+        if (by_turn != 0) {
+            repair_next(limiter, &cursor); /* over the places in turn, but for the free ones */
+            assert_int_equal(cursor, 1);
+        } else {
+            repair_all(limiter);
+        }
+        wreck_expect_repaired(&wreck);
+        assert_int_equal(load_relaxed(&limiter->process.shared->stalled), 0);
+        assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048); /* one was begun, and is over */
+        repair_next(limiter, &cursor);
+        assert_int_equal(cursor, 0); /* this process is the only one */
+        repair_all(limiter);
+        wreck_expect_repaired(&wreck);
+        limiter_close(limiter);
+    }
+}
+
+/* The dead process was settling this process's slot: before or after its mark, and in the middle of a log. */
+static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **state)
+{
+    (void) state;
+    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_PUSHED, LOG_CHARGED, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct wreck wreck;
+        wreck_open(&wreck, which >= LOG_NOTED ? WEIR_SLIDING_LOG : WEIR_TOKEN_BUCKET);
+        struct process *process = &wreck.limiter.process;
+        struct slot_account *account = &wreck.own->accounts[3];
+        struct cell *cell = &process->table.cells[5];
+        struct dwcas_value value = dwcas_read(&cell->state);
+        const struct rule *rule = &account->rules[0];
+        settling_begin(account, 0, 4);
+        if (which == MARKED || which == CHARGED) {
+            const struct state charged = rule_charge(rule, cell_state(value), BARE_NOW_NS, 4);
+            const struct dwcas_value next = cell_value(charged, value);
+            assert_true(dwcas_swap(&cell->state, &value,
+                                   which == MARKED ? settling_mark(wreck.own, 3, next) : cell_next_generation(next)));
+        } else if (which == LOG_PUSHED || which == LOG_CHARGED) {
+            assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, which == LOG_PUSHED ? 2 : 4));
+        }
+        if (which == CHARGED || which == LOG_CHARGED) {
+            store_relaxed(&account->settling.step, 2);
+        }
+        store_relaxed(&process->histories.places[5].lock, which == LOG_NOTED || which == LOG_PUSHED ? 2 : 0);
+        repair_all(&wreck.limiter);
+        wreck_expect_repaired(&wreck);
+        assert_int_equal(load_relaxed(&account->settling.step), 0);
+        assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
+        assert_false(cell_is_marked(dwcas_read(&cell->state)));
+        limiter_close(&wreck.limiter);
+    }
+}
+
+static void test_a_repair_waits_its_turn(void **state)
+{
+    (void) state;
+    enum { ANOTHER_LIVES, EARLY, NOT_STILL, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct wreck wreck;
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
+        struct limiter *limiter = &wreck.limiter;
+        if (which == ANOTHER_LIVES) {
+            store_relaxed(&limiter->shared->repairing, 1);
+        } else if (which == EARLY) {
+            store_relaxed(&limiter->shared->repair_from_ns, UINT64_MAX);
+        } else {
+            rcu_enter(wreck.own);
+        }
+        repair_all(limiter);
+        assert_int_equal(load_relaxed(&limiter->joined[1].pid), wreck.pid); /* nothing was done */
+        assert_int_equal(load_relaxed(&wreck.own->accounts[3].lock), 2);
+        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), 77);
+        if (which == NOT_STILL) {
+            rcu_leave(wreck.own);
+            assert_int_not_equal(load_relaxed(&limiter->shared->repair_from_ns), 0);
+        }
+        /* One that died in the middle is followed by another. */
+        store_relaxed(&limiter->shared->repairing, 5 * 2048 + 2);
+        store_relaxed(&limiter->shared->repair_from_ns, 0);
+        repair_all(limiter);
+        wreck_expect_repaired(&wreck);
+        assert_int_equal(load_relaxed(&limiter->shared->repairing), 6 * 2048);
+        limiter_close(limiter);
+    }
+}
+
+static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state)
+{
+    (void) state;
+    struct wreck wreck;
+    wreck_open(&wreck, WEIR_FIXED_WINDOW);
+    struct limiter *limiter = &wreck.limiter;
+    store_relaxed(&limiter->process.shared->oversized, 2);
+    store_relaxed(&limiter->shared->repairing, 1);
+    assert_false(repair_locks(limiter)); /* another thread repairs */
+    assert_int_equal(load_relaxed(&limiter->process.shared->oversized), 2);
+    store_relaxed(&limiter->shared->repairing, 0);
+    assert_true(repair_locks(limiter));
+    assert_int_equal(load_relaxed(&limiter->process.shared->oversized), 0);
+    assert_int_equal(load_relaxed(&wreck.own->accounts[3].lock), 2); /* that only a repair frees */
+    repair_all(limiter);
+    assert_false(repair_locks(limiter)); /* there are no dead */
+    wreck_expect_repaired(&wreck);
+    limiter_close(limiter);
+}
+
+static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
+{
+    (void) state;
+    enum { SOUND, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct wreck wreck;
+        wreck_open(&wreck, WEIR_FIXED_WINDOW);
+        struct limiter *limiter = &wreck.limiter;
+        struct policy_set *set = bare_set_of(&wreck.policy);
+        struct segment segment = {.at = (unsigned char *) set, .size = sizeof(*set)};
+        struct pages_owner owner = {.segment = &segment};
+        struct slot_account *account = &wreck.its->accounts[3];
+        reference_set(&limiter->process.shared->policies, which == POLICIES ? (void *) &segment : (void *) set);
+        /* All that were joined are dead: this process enters anew. */
+        store_relaxed(&limiter->joined[0].pid, 0);
+        store_relaxed(&limiter->joined[0].started, 0);
+        memset((void *) &wreck.own->slots[3], 0, sizeof(wreck.own->slots[3]));
+        memset((void *) &wreck.own->accounts[3], 0, sizeof(wreck.own->accounts[3]));
+        thread_detach(wreck.own);
+        switch (which) {
+        case HIGH:
+            store_relaxed(&limiter->shared->thread_high, 4);
+            break;
+        case HALTED:
+            store_relaxed(&limiter->process.shared->halted_by, PROCESSES + 1);
+            break;
+        case OWNER:
+            store_relaxed(&wreck.its->shared->owner, (uint64_t) PROCESSES << 48 | 8);
+            break;
+        case LIMITS:
+            account->limit_count = WEIR_MAX_LIMITS + 1;
+            break;
+        case LOCK:
+            store_relaxed(&account->lock, PROCESSES + 1);
+            break;
+        case STEP:
+            store_relaxed(&account->settling.step, 2 * WEIR_MAX_LIMITS + 1);
+            break;
+        case CELL:
+            account->cells[0] = (uint32_t) limiter->process.table.cell_count;
+            break;
+        case ABSENT:
+            store_relaxed(&wreck.its->shared->present, 0);
+            break;
+        default:
+            break;
+        }
+        struct pages_owner *const none = limiter->process.pages;
+        limiter->process.pages = &owner;
+        limiter->process.histories.shared->blocks.fresh = 0;
+        const int result = repair_before_entry(limiter);
+        limiter->process.pages = none;
+        assert_int_equal(result, which == SOUND ? 0 : -EUCLEAN);
+        assert_int_equal(load_relaxed(&limiter->joined[1].pid), which == SOUND ? 0 : wreck.pid);
+        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), which == SOUND ? 0 : 77);
+        if (which == SOUND) {
+            assert_int_equal(joined(limiter), 0);
+            assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
+            assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
+            limiter->process.pages = &owner;
+            assert_int_equal(repair_before_entry(limiter), 0); /* nobody left anything */
+            limiter->process.pages = none;
+        }
+        free(set);
+        limiter_close(limiter);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_thread_has_as_many_slots_as_the_table_has_room_for),
+        cmocka_unit_test(test_handles_are_handed_out_in_order_and_come_back),
+        cmocka_unit_test(test_a_handle_of_another_process_is_left_to_it),
+        cmocka_unit_test(test_a_mark_is_of_one_process),
+        cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),
+        cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
+        cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
+        cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
+        cmocka_unit_test(test_nobody_waits_for_the_dead),
+        cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
+        cmocka_unit_test(test_a_settling_that_a_dead_process_had_begun_is_ended_once),
+        cmocka_unit_test(test_a_repair_waits_its_turn),
+        cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
+        cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),
+    };
+    return cmocka_run_group_tests_name("unit/thread/limiter", tests, NULL, NULL);
+}
