@@ -4,7 +4,7 @@
  * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/process/history_store.c, src/process/process.c, src/base/clock.h
+ * src/check/claim.c, src/check/reserved_charge.c, src/process/history_store.c, src/process/process.c, src/base/clock.h
  */
 #include <inttypes.h>
 #include <string.h>
@@ -305,6 +305,30 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
     }
 }
 
+/* Memory is there for three logs that are full: far more keys may each have a little of the same limit. */
+static void test_a_log_takes_memory_for_the_units_it_has(void **state)
+{
+    (void) state;
+    const weir_limit limits[] = {of_units(kinds[2], WEIR_MAX_LOG_UNITS), of_units(kinds[0], 1000)};
+    for (size_t count = 1; count <= 2; count++) {
+        open_limits(limits, count);
+        static uint32_t names[200];
+        for (uint32_t i = 0; i < COUNT_OF(names); i++) {
+            uint64_t wait_ns;
+            names[i] = i;
+            const weir_key key = weir_make_key(d.w, d.key.policy, &names[i], sizeof(names[i]));
+            assert_true(weir_check(d.t, &key, 5, NULL));
+            assert_true(weir_check_all(d.u, (const weir_key[]){key, d.key}, NULL, 2, NULL));
+            assert_true(weir_reserve(d.t, &key, 3, 0, &wait_ns));
+            weir_charge(d.u, &key, 2);
+            assert_int_equal(left(&key), limits[count - 1].limit - 11);
+        }
+        weir_stats stats;
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.untracked_count, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_limits_that_swap_their_places_keep_their_counts),
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
+        cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
 }
