@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "limiter/weir_private.h"
-#include "support/support.h"
+#include "base/hash_inl.h"
+#include "support/nodes.h"
 
 #define ROUNDS 300
 
@@ -350,6 +350,93 @@ static void test_metrics_say_how_much_room_they_need(void **state)
     weir_close(w);
 }
 
+/* Keys of one policy differ where their bytes or lengths do; beyond 65,535 bytes a key is cut. */
+static void test_a_key_has_its_bytes_its_policy_and_a_hash_of_both(void **state)
+{
+    (void) state;
+    static unsigned char bytes[70000];
+    weir *w = open_or_fail(NULL);
+    weir *other = open_or_fail(NULL);
+    const weir_key longest = weir_make_key(w, 1, bytes, 65535);
+    static const size_t lengths[] = {0, 1, HASH_SHORT - 1, HASH_SHORT, HASH_SHORT + 1, 100, 65534};
+    static const weir_policy_id ids[] = {WEIR_NO_POLICY, 1, 2, WEIR_MAX_POLICIES, WEIR_MAX_POLICIES + 1, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const weir_key key = weir_make_key(w, 1, bytes, lengths[i]);
+        assert_true(key.data == bytes && key.length == lengths[i] && key.policy == 1 && key.hash != 0);
+        assert_int_equal(weir_make_key(w, 1, bytes, lengths[i]).hash, key.hash);
+        assert_int_not_equal(weir_make_key(w, 1, bytes, lengths[i] + 1).hash, key.hash);
+        assert_int_not_equal(weir_make_key(other, 1, bytes, lengths[i]).hash, key.hash); /* another secret */
+        if (lengths[i] != 0) {
+            bytes[lengths[i] - 1] = 1;
+            assert_int_not_equal(weir_make_key(w, 1, bytes, lengths[i]).hash, key.hash);
+            bytes[lengths[i] - 1] = 0;
+        }
+        for (size_t j = 0; j < sizeof(ids) / sizeof(ids[0]); j++) {
+            const weir_key same = weir_make_key(w, ids[j], bytes, lengths[i]);
+            assert_true(same.policy == ids[j] && (same.hash == key.hash) == (ids[j] == 1));
+        }
+        /* Numbers that no policy has are as good as each other. */
+        assert_int_equal(weir_make_key(w, WEIR_MAX_POLICIES + 1, bytes, lengths[i]).hash,
+                         weir_make_key(w, WEIR_NO_POLICY, bytes, lengths[i]).hash);
+        assert_int_not_equal(weir_make_key(w, WEIR_MAX_POLICIES, bytes, lengths[i]).hash,
+                             weir_make_key(w, WEIR_NO_POLICY, bytes, lengths[i]).hash);
+    }
+    for (size_t length = 65535; length <= sizeof(bytes); length += 4465) {
+        bytes[sizeof(bytes) - 1] = 7;
+        const weir_key key = weir_make_key(w, 1, bytes, length);
+        assert_true(key.length == 65535 && key.hash == longest.hash);
+    }
+    weir_close(other);
+    weir_close(w);
+}
+
+static void test_a_poll_says_after_how_many_milliseconds_it_is_due_again(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t tick_us;
+        int wait_ms;
+    } rows[] = {{100, 1}, {999, 1}, {1000, 1}, {1001, 2}, {2000, 2}, {99001, 100}, {100000, 100}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fake_clock clock;
+        fake_clock_init(&clock, START_NS);
+        weir_options options = small_options();
+        options.clock = &clock.clock;
+        options.tick_us = rows[i].tick_us;
+        weir *w = open_or_fail(&options);
+        for (int j = 0; j < 3; j++) {
+            assert_int_equal(weir_poll(w), rows[i].wait_ms);
+            fake_clock_advance(&clock, 7 * MILLISECOND + 1);
+        }
+        weir_close(w);
+    }
+}
+
+/* Whatever it says, the key is cleared here, but of a policy that is not there. */
+static void test_a_reset_says_how_far_it_came(void **state)
+{
+    (void) state;
+    const weir_policy policy = {.name = "p", .limits = &ten, .limit_count = 1};
+    static const int codes[] = {0, -ETIMEDOUT, -ENOTCONN, 0};
+    struct nodes n;
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    struct node *node = &n.node[0];
+    node->w->options.redis_timeout_ms = 20;
+    for (size_t i = 0; i < 4; i++) {
+        loopback_fleet_set_down(n.fleet, i == 1 || i == 2);
+        if (i != 1) { /* else the node does not know yet */
+            pass(&n, 2000);
+        }
+        assert_int_equal(ask_freely(node, 20), 10);
+        assert_int_equal(weir_reset(node->w, &node->key), codes[i]);
+        assert_int_equal(room(node), 10);
+    }
+    const weir_key unknown = weir_make_key(node->w, 2, "key", 3);
+    assert_int_equal(weir_reset(node->w, &unknown), -ENOENT);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -363,6 +450,9 @@ int main(void)
         cmocka_unit_test(test_zeroed_options_mean_defaults),
         cmocka_unit_test(test_checks_against_no_policy_pass_and_are_counted),
         cmocka_unit_test(test_metrics_say_how_much_room_they_need),
+        cmocka_unit_test(test_a_key_has_its_bytes_its_policy_and_a_hash_of_both),
+        cmocka_unit_test(test_a_poll_says_after_how_many_milliseconds_it_is_due_again),
+        cmocka_unit_test(test_a_reset_says_how_far_it_came),
     };
     return cmocka_run_group_tests_name("unit/limiter/lifecycle", tests, NULL, NULL);
 }

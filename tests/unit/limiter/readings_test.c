@@ -4,7 +4,7 @@
  * number of its own in each place that they are read from, so that no two may be taken for each other.
  *
  * Guards: src/limiter/stats.c, src/limiter/prometheus.c, src/limiter/status/write_status.c,
- * src/limiter/status/readings.h
+ * src/limiter/status/readings.h, src/limiter/weir.c
  */
 #include <inttypes.h>
 #include <string.h>
@@ -477,6 +477,29 @@ static void test_the_status_says_what_verdicts_rest_on(void **state)
     plant_fleet(&node_w->fleet->stats);
 }
 
+static void test_the_most_denied_keys_are_those_of_a_policy_and_its_tiers(void **state)
+{
+    (void) state;
+    weir_offender out[WEIR_TOP_OFFENDERS + 4];
+    static const char *const tiers[] = {"api", "api/pro"};
+    static const size_t rooms[] = {1, 3, WEIR_TOP_OFFENDERS, COUNT_OF(out)};
+    for (size_t i = 0; i < 2 * COUNT_OF(rooms); i++) {
+        const size_t most = rooms[i / 2] < WEIR_TOP_OFFENDERS ? rooms[i / 2] : WEIR_TOP_OFFENDERS;
+        memset(out, 0xa5, sizeof(out));
+        assert_int_equal(weir_top_offenders(node_w, weir_find_policy(node_w, tiers[i % 2]), out, rooms[i / 2]), most);
+        for (size_t j = 0; j < most; j++) {
+            assert_true(out[j].key[0] == (char) ('t' - j) && out[j].key[1] == '\0');
+            assert_true(out[j].denied_units == 20 - j && out[j].error_units == 0);
+        }
+        assert_int_equal(out[most].key[0], (char) 0xa5);
+    }
+    assert_int_equal(weir_top_offenders(node_w, weir_find_policy(node_w, "api"), NULL, 0), 0);
+    assert_int_equal(weir_top_offenders(node_w, weir_find_policy(node_w, "own"), out, 4), 0);
+    assert_int_equal(weir_top_offenders(node_w, WEIR_NO_POLICY, out, 4), 0);
+    assert_int_equal(weir_top_offenders(node_w, 4, out, 4), 0);
+    assert_int_equal(weir_top_offenders(node_w, UINT32_MAX, out, 4), 0);
+}
+
 /* A weir without a fleet writes no metrics of one. */
 static void test_a_weir_alone_writes_nothing_of_a_fleet(void **state)
 {
@@ -562,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_each_metric_is_explained_and_has_its_type),
         cmocka_unit_test(test_each_field_of_the_status_has_its_own_number),
         cmocka_unit_test(test_the_status_says_what_verdicts_rest_on),
+        cmocka_unit_test(test_the_most_denied_keys_are_those_of_a_policy_and_its_tiers),
         cmocka_unit_test(test_a_weir_alone_writes_nothing_of_a_fleet),
         cmocka_unit_test(test_the_memory_that_is_told_is_what_the_process_takes),
     };
