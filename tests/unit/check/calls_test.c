@@ -329,6 +329,45 @@ static void test_a_log_takes_memory_for_the_units_it_has(void **state)
     }
 }
 
+/* A table with max_keys keys: in their first pairs, in their second pairs, and elsewhere. None comes twice in a tick.
+ */
+static void test_a_check_finds_every_key_of_a_full_table(void **state)
+{
+    (void) state;
+    enum { KEYS = 4096, LIMIT = 3 };
+    static const weir_algorithm cold[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET, WEIR_SLIDING_WINDOW};
+    static uint32_t numbers[KEYS];
+    for (size_t i = 0; i < COUNT_OF(cold); i++) {
+        const weir_limit limit = {.algorithm = cold[i], .limit = LIMIT, .period_ns = 24 * HOUR};
+        struct fake_clock clock;
+        fake_clock_init(&clock, START_NS);
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.clock = &clock.clock;
+        options.max_keys = KEYS;
+        weir *w = open_or_fail(&options);
+        const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS);
+        weir_thread *t = weir_attach(w);
+        weir_stats stats;
+        for (uint64_t round = 0; round <= LIMIT; round++) {
+            for (uint32_t n = 0; n < KEYS; n++) {
+                weir_verdict v = {.limit = 0};
+                numbers[n] = n;
+                const weir_key key = weir_make_key(w, policy, &numbers[n], sizeof(numbers[n]));
+                assert_int_equal(weir_check(t, &key, 1, n % 2 == 0 ? &v : NULL), round < LIMIT);
+                assert_true(n % 2 != 0 || (v.limit == LIMIT && v.remaining == (round < LIMIT ? LIMIT - 1 - round : 0)));
+            }
+            weir_get_stats(w, &stats);
+            assert_int_equal(stats.slow_count, (round + 1) * KEYS);
+            fake_clock_advance(&clock, MILLISECOND);
+            (void) weir_poll(w);
+        }
+        assert_int_equal(stats.key_count, KEYS);
+        assert_true(stats.allowed_count == LIMIT * KEYS && stats.denied_count == KEYS);
+        assert_int_equal(stats.untracked_count, 0);
+        weir_close(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +386,7 @@ int main(void)
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
         cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
+        cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
 }
