@@ -5,7 +5,8 @@
  *
  * Guards: src/limiter/leader.c, src/limiter/shared_policies.c, src/limiter/configured_policies.c,
  * src/limiter/policy_lock.c, src/limiter/set_policies.c, src/limiter/key_overrides.c, src/limiter/weir_open.c,
- * src/limiter/weir_parts.c, src/limiter/join.c, src/named/named.c, src/limiter/list_policies.c
+ * src/limiter/weir_parts.c, src/limiter/join.c, src/named/named.c, src/limiter/list_policies.c,
+ * src/limiter/denial_log.c, src/limiter/background.c
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -217,6 +218,66 @@ static void test_the_transport_is_the_leaders(void **state)
     let_pass(SECOND);
     (void) weir_poll(d.of[0]);
     assert_non_null(d.of[0]->transport);
+}
+
+static struct {
+    size_t count;
+    char last[400];
+} lines;
+
+static void keep_line(void *arg, weir_log_level level, const char *message)
+{
+    (void) arg;
+    if (level == WEIR_LOG_INFO && strstr(message, "den") != NULL) {
+        lines.count++;
+        (void) snprintf(lines.last, sizeof(lines.last), "%s", message);
+    }
+}
+
+/* Polls one of them, in steps of 100 ms. */
+static void poll_for(weir *w, uint64_t seconds)
+{
+    for (uint64_t i = 0; i < 10 * seconds; i++) {
+        let_pass(100 * MILLISECOND);
+        (void) weir_poll(w);
+    }
+}
+
+static void deny(weir *w, weir_thread *t, uint64_t times)
+{
+    const weir_key key = weir_make_key(w, weir_find_policy(w, "p"), "greedy", 6);
+    while (times > 0) {
+        times -= !weir_check(t, &key, 1, NULL);
+    }
+}
+
+/* A process that takes the lead logs the denials from then on: the one before it has logged the others. */
+static void test_a_new_leader_logs_what_is_denied_from_then_on(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
+    weir_options options = some_options();
+    options.max_processes = 4;
+    options.log = keep_line;
+    weir *w = open_named(name, &options);
+    (void) set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS);
+    memset(&lines, 0, sizeof(lines));
+    deny(d.of[0], d.t[0], 7);
+    poll_for(d.of[0], 1); /* it puts the key into the list of the most denied */
+    let_pass(500 * MILLISECOND);
+    (void) weir_poll(w);
+    assert_int_equal(leader(), w->limiter.joined_as);
+    poll_for(w, 5);
+    assert_int_equal(lines.count, 0);
+    deny(d.of[0], d.t[0], 4);
+    deny(d.of[1], d.t[1], 2);
+    poll_for(w, 3);
+    assert_int_equal(lines.count, 1);
+    assert_string_equal(lines.last, "policy p begins to deny: 6 checks in 2 s, most by p:greedy (6 units)");
+    poll_for(w, 20);
+    assert_int_equal(lines.count, 2);
+    assert_string_equal(lines.last, "policy p denies no more: 6 checks in 1 s");
+    weir_close(w);
 }
 
 /* What one has set, all have */
@@ -612,6 +673,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_leader_that_leaves_is_replaced_at_the_next_look, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_a_leader_without_a_place_is_replaced, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_the_transport_is_the_leaders, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_a_new_leader_logs_what_is_denied_from_then_on, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),
