@@ -568,6 +568,37 @@ static void test_an_entry_ends_by_itself(void **state)
     refuse("p:e", "deny until 2025-02-29", -EINVAL, "give a time in UTC");
 }
 
+/* As if they had been set one by one. */
+static void test_there_are_at_most_ten_thousand_entries(void **state)
+{
+    (void) state;
+    struct override_list *own = &d.w->overrides[OVERRIDES_OWN];
+    own->texts = calloc(OVERRIDES_MAX, sizeof(*own->texts));
+    assert_non_null(own->texts);
+    for (own->count = 0; own->count < OVERRIDES_MAX - 1; own->count++) {
+        char field[32];
+        (void) snprintf(field, sizeof(field), "p:k%zu", own->count);
+        own->texts[own->count].field = strdup(field);
+        own->texts[own->count].value = strdup("deny");
+    }
+    set("p:last", "3");
+    refuse("p:more", "deny", -ENOSPC, "there are 10000 entries; take one back, or use a network");
+    refuse("p:more", NULL, -ENOENT, "there is no entry \"p:more\" set here");
+    set("p:last", "4");
+    set("p:k0", "5");
+    assert_int_equal(passes_text("p", "last"), 4);
+    assert_int_equal(passes_text("p", "k0"), 5);
+    assert_int_equal(passes_text("p", "k9998"), 0);
+    set("p:k9998", NULL);
+    set("p:more", "6");
+    refuse("p:still", "deny", -ENOSPC, "there are 10000 entries");
+    assert_int_equal(passes_text("p", "more"), 6);
+    assert_int_equal(passes_text("p", "k9998"), LIMIT);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.override_count, OVERRIDES_MAX);
+}
+
 static uint64_t left_out(const struct node *node)
 {
     return load_relaxed(&node->w->fleet->stats.overrides_left_out);
@@ -644,6 +675,7 @@ int main(void)
         desk_test(test_an_offender_can_be_denied_by_the_name_it_is_told_by),
         desk_test(test_a_form_of_the_callers_own),
         desk_test(test_an_entry_ends_by_itself),
+        desk_test(test_there_are_at_most_ten_thousand_entries),
         cmocka_unit_test(test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets),
         cmocka_unit_test(test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_once),
         cmocka_unit_test(test_entries_change_under_checks),
