@@ -4,7 +4,8 @@
  * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/check/claim.c, src/check/reserved_charge.c, src/process/history_store.c, src/process/process.c, src/base/clock.h
+ * src/check/claim.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/process/history_store.c,
+ * src/process/process.c, src/base/clock.h
  */
 #include <inttypes.h>
 #include <string.h>
@@ -368,6 +369,37 @@ static void test_a_check_finds_every_key_of_a_full_table(void **state)
     }
 }
 
+/* A unit refills within a tick: a denial is not remembered until the next one. Nobody polls, so there is no next one.
+ */
+static void test_in_real_time_who_waits_less_than_a_tick_passes(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10000, .period_ns = SECOND, .burst = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    weir *w = open_or_fail(&options);
+    const weir_key key = weir_make_key(w, set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS), "k", 1);
+    weir_thread *t = weir_attach(w);
+    unsigned denied = 0;
+    for (int i = 0; i < 200; i++) {
+        weir_verdict v = {.allowed = true};
+        for (int n = 0; n < 5 && v.allowed; n++) { /* the key gets a slot */
+            (void) weir_check(t, &key, 1, &v);
+        }
+        if (!v.allowed) {
+            const uint64_t until_ns = real_ns() + v.retry_after_ns;
+            assert_in_range(v.retry_after_ns, 1, SECOND / 10000 + 64);
+            while (real_ns() < until_ns) {
+            }
+            assert_true(weir_check(t, &key, 1, &v));
+            denied++;
+        }
+    }
+    assert_true(denied > 20);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -387,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
         cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
         cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
+        cmocka_unit_test(test_in_real_time_who_waits_less_than_a_tick_passes),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
 }
