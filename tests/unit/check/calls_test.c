@@ -4,8 +4,8 @@
  * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/check/claim.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/process/history_store.c,
- * src/process/process.c, src/base/clock.h
+ * src/check/claim.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/check/charge.c,
+ * src/process/history_store.c, src/process/process.c, src/base/clock.h
  */
 #include <inttypes.h>
 #include <string.h>
@@ -369,6 +369,24 @@ static void test_a_check_finds_every_key_of_a_full_table(void **state)
     }
 }
 
+static void test_calls_that_go_to_the_table_are_counted_as_slow(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        weir_stats stats;
+        const weir_key keys[] = {key_of("p", "a"), key_of("p", "b"), key_of("p", "c"), key_of("p", "d"),
+                                 key_of("p", "e")};
+        (void) weir_check(d.t, &keys[0], 1, NULL);
+        weir_charge(d.t, &keys[1], 1);
+        weir_refund(d.t, &keys[2], 1);
+        (void) weir_reserve(d.t, &keys[3], 1, 0, NULL);
+        (void) weir_peek(d.t, &keys[4], 1, NULL);
+        (void) weir_check_all(d.t, keys, NULL, COUNT_OF(keys), NULL);
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.slow_count, 6);
+    }
+}
+
 /* A unit refills within a tick: a denial is not remembered until the next one. Nobody polls, so there is no next one.
  */
 static void test_in_real_time_who_waits_less_than_a_tick_passes(void **state)
@@ -419,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
         cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
         cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
+        cmocka_unit_test(test_calls_that_go_to_the_table_are_counted_as_slow),
         cmocka_unit_test(test_in_real_time_who_waits_less_than_a_tick_passes),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);

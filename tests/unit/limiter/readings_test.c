@@ -318,6 +318,9 @@ static void test_each_metric_has_its_own_number(void **state)
     for (size_t i = 0; i < COUNT_OF(series); i++) {
         expect_line(series[i]);
     }
+    /* A policy and its tiers have one series. */
+    const char *second = strstr(strstr(text, "\nweir_recent_denied_units{") + 1, "\nweir_recent_denied_units{");
+    assert_true(second != NULL && strstr(second + 1, "\nweir_recent_denied_units{") == NULL);
     weir_stats stats;
     weir_get_stats(node_w, &stats);
     (void) snprintf(line, sizeof(line), "weir_memory_bytes %" PRIu64, stats.memory_size);

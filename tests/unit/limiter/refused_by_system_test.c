@@ -222,7 +222,13 @@ static void test_a_thread_that_cannot_be_had_is_said(void **state)
     fails = 2;
     assert_int_equal(try_to_open(&opening, &error), -EAGAIN);
     assert_string_equal(error.message, "no locks to be had: Resource temporarily unavailable");
+    seen = 0;
+    fails = 3; /* the first memory of the parts */
+    assert_int_equal(try_to_open(&opening, &error), -ENOMEM);
     fails = 0;
+    unsigned mib = 0;
+    assert_int_equal(sscanf(error.message, "out of memory for max_keys 1000: some %u MiB are needed", &mib), 1);
+    assert_in_range(mib, 0, 20);
 }
 
 /* Joining: the child may call again */
