@@ -310,8 +310,8 @@ static void test_what_comes_between_two_steps_loses_no_unit_and_lets_none_throug
             .name = kinds_of[i].name, .limits = &limits[kinds_of[i].first], .limit_count = kinds_of[i].count};
     }
     s.rng = test_seed();
-    for (unsigned round = 0; round < test_draws(150); round++) {
-        if (round % 50 == 0) {
+    for (unsigned round = 0; round < test_draws(60); round++) {
+        if (round % 20 == 0) {
             open_two_handles(policies, KINDS);
             s.third = weir_attach(d.w);
         }
