@@ -76,14 +76,13 @@ struct opening {
     const struct transport_config *config; /* of the transport; where several processes may need one */
 };
 
-/* A weir that has its own locks and clock, and nothing else. NULL: see the error. */
-static weir *weir_begin(const struct opening *opening, weir_error *error)
+/* A weir that has its own locks and clock, and nothing else. 0; -ENOMEM; as locks_init(). */
+static int weir_begin(const struct opening *opening, weir **out, weir_error *error)
 {
     const weir_options *options = opening->options;
     weir *w = calloc(1, sizeof(*w));
     if (w == NULL) {
-        (void) error_set(error, -ENOMEM, "out of memory");
-        return NULL;
+        return error_set(error, -ENOMEM, "out of memory");
     }
     w->wake_fd = -1;
     poll_set_init(&w->poll_set);
@@ -92,8 +91,7 @@ static weir *weir_begin(const struct opening *opening, weir_error *error)
     const int result = locks_init(w);
     if (result != 0) {
         free(w);
-        (void) error_set(error, result, "no locks to be had: %s", strerror(-result));
-        return NULL;
+        return error_set(error, result, "no locks to be had: %s", strerror(-result));
     }
     w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
@@ -102,7 +100,8 @@ static weir *weir_begin(const struct opening *opening, weir_error *error)
         w->limiter.host_time = true;
     }
     w->pages.use = options->shared ? PAGES_SHARED : 0;
-    return w;
+    *out = w;
+    return 0;
 }
 
 /* This process has entered a weir that others have made: takes part as a forked child does that joins. */
@@ -151,9 +150,9 @@ static int weir_make_whole(const struct opening *opening, weir **out, weir_error
     enum named_replaced replaced = REPLACED_NONE;
     int result;
     do {
-        weir *w = weir_begin(opening, error);
-        if (w == NULL) {
-            result = -ENOMEM;
+        weir *w = NULL;
+        result = weir_begin(opening, &w, error);
+        if (result != 0) {
             break;
         }
         w->transport = transport;

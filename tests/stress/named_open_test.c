@@ -440,19 +440,21 @@ static void test_an_entry_of_this_process_before_exec_is_dead(void **state)
 {
     (void) state;
     const weir_options options = some_options();
-    make_and_close(&options);
-    weir *w = open_named(name, &options);
-    const size_t entry = (size_t) ((unsigned char *) &w->limiter.joined[1] - w->named.segment.at);
-    struct joined_process lost;
-    memcpy((void *) &lost, (const void *) &w->limiter.joined[0], sizeof(lost));
-    weir_close(w);
-    patch(entry, (const void *) &lost, sizeof(lost));
-    w = open_named(name, &options);
-    weir_stats stats;
-    weir_get_stats(w, &stats);
-    assert_int_equal(stats.process_count, 1);
-    weir_close(w);
-    assert_int_equal(weir_unlink(name), 0);
+    for (uint32_t index = 0; index < options.max_processes; index++) {
+        make_and_close(&options);
+        weir *w = open_named(name, &options);
+        const size_t entry = (size_t) ((unsigned char *) &w->limiter.joined[index] - w->named.segment.at);
+        struct joined_process lost;
+        memcpy((void *) &lost, (const void *) &w->limiter.joined[0], sizeof(lost));
+        weir_close(w);
+        patch(entry, (const void *) &lost, sizeof(lost));
+        w = open_named(name, &options);
+        weir_stats stats;
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 1);
+        weir_close(w);
+        assert_int_equal(weir_unlink(name), 0);
+    }
 }
 
 static void test_unlinked_memory_is_shared_no_more(void **state)

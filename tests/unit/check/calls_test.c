@@ -4,6 +4,7 @@
  * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
+ * src/check/claim.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/check/charge.c,
  * src/process/history_store.c, src/process/process.c, src/base/clock.h
  */
 #include <inttypes.h>
@@ -305,6 +306,118 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
     }
 }
 
+/* Memory is there for three logs that are full: far more keys may each have a little of the same limit. */
+static void test_a_log_takes_memory_for_the_units_it_has(void **state)
+{
+    (void) state;
+    const weir_limit limits[] = {of_units(kinds[2], WEIR_MAX_LOG_UNITS), of_units(kinds[0], 1000)};
+    for (size_t count = 1; count <= 2; count++) {
+        open_limits(limits, count);
+        static uint32_t names[200];
+        for (uint32_t i = 0; i < COUNT_OF(names); i++) {
+            uint64_t wait_ns;
+            names[i] = i;
+            const weir_key key = weir_make_key(d.w, d.key.policy, &names[i], sizeof(names[i]));
+            assert_true(weir_check(d.t, &key, 5, NULL));
+            assert_true(weir_check_all(d.u, (const weir_key[]){key, d.key}, NULL, 2, NULL));
+            assert_true(weir_reserve(d.t, &key, 3, 0, &wait_ns));
+            weir_charge(d.u, &key, 2);
+            assert_int_equal(left(&key), limits[count - 1].limit - 11);
+        }
+        weir_stats stats;
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.untracked_count, 0);
+    }
+}
+
+/* A table with max_keys keys: in their first pairs, in their second pairs, and elsewhere. None comes twice in a tick.
+ */
+static void test_a_check_finds_every_key_of_a_full_table(void **state)
+{
+    (void) state;
+    enum { KEYS = 4096, LIMIT = 3 };
+    static const weir_algorithm cold[] = {WEIR_FIXED_WINDOW, WEIR_TOKEN_BUCKET, WEIR_SLIDING_WINDOW};
+    static uint32_t numbers[KEYS];
+    for (size_t i = 0; i < COUNT_OF(cold); i++) {
+        const weir_limit limit = {.algorithm = cold[i], .limit = LIMIT, .period_ns = 24 * HOUR};
+        struct fake_clock clock;
+        fake_clock_init(&clock, START_NS);
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.clock = &clock.clock;
+        options.max_keys = KEYS;
+        weir *w = open_or_fail(&options);
+        const weir_policy_id policy = set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS);
+        weir_thread *t = weir_attach(w);
+        weir_stats stats;
+        for (uint64_t round = 0; round <= LIMIT; round++) {
+            for (uint32_t n = 0; n < KEYS; n++) {
+                weir_verdict v = {.limit = 0};
+                numbers[n] = n;
+                const weir_key key = weir_make_key(w, policy, &numbers[n], sizeof(numbers[n]));
+                assert_int_equal(weir_check(t, &key, 1, n % 2 == 0 ? &v : NULL), round < LIMIT);
+                assert_true(n % 2 != 0 || (v.limit == LIMIT && v.remaining == (round < LIMIT ? LIMIT - 1 - round : 0)));
+            }
+            weir_get_stats(w, &stats);
+            assert_int_equal(stats.slow_count, (round + 1) * KEYS);
+            fake_clock_advance(&clock, MILLISECOND);
+            (void) weir_poll(w);
+        }
+        assert_int_equal(stats.key_count, KEYS);
+        assert_true(stats.allowed_count == LIMIT * KEYS && stats.denied_count == KEYS);
+        assert_int_equal(stats.untracked_count, 0);
+        weir_close(w);
+    }
+}
+
+static void test_calls_that_go_to_the_table_are_counted_as_slow(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        weir_stats stats;
+        const weir_key keys[] = {key_of("p", "a"), key_of("p", "b"), key_of("p", "c"), key_of("p", "d"),
+                                 key_of("p", "e")};
+        (void) weir_check(d.t, &keys[0], 1, NULL);
+        weir_charge(d.t, &keys[1], 1);
+        weir_refund(d.t, &keys[2], 1);
+        (void) weir_reserve(d.t, &keys[3], 1, 0, NULL);
+        (void) weir_peek(d.t, &keys[4], 1, NULL);
+        (void) weir_check_all(d.t, keys, NULL, COUNT_OF(keys), NULL);
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.slow_count, 6);
+    }
+}
+
+/* A unit refills within a tick: a denial is not remembered until the next one. Nobody polls, so there is no next one.
+ */
+static void test_in_real_time_who_waits_less_than_a_tick_passes(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 10000, .period_ns = SECOND, .burst = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    weir *w = open_or_fail(&options);
+    const weir_key key = weir_make_key(w, set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS), "k", 1);
+    weir_thread *t = weir_attach(w);
+    unsigned denied = 0;
+    for (int i = 0; i < 200; i++) {
+        weir_verdict v = {.allowed = true};
+        for (int n = 0; n < 5 && v.allowed; n++) { /* the key gets a slot */
+            (void) weir_check(t, &key, 1, &v);
+        }
+        if (!v.allowed) {
+            const uint64_t until_ns = real_ns() + v.retry_after_ns;
+            assert_in_range(v.retry_after_ns, 1, SECOND / 10000 + 64);
+            while (real_ns() < until_ns) {
+            }
+            assert_true(weir_check(t, &key, 1, &v));
+            denied++;
+        }
+    }
+    assert_true(denied > 20);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -322,6 +435,10 @@ int main(void)
         cmocka_unit_test(test_limits_that_swap_their_places_keep_their_counts),
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
+        cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
+        cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
+        cmocka_unit_test(test_calls_that_go_to_the_table_are_counted_as_slow),
+        cmocka_unit_test(test_in_real_time_who_waits_less_than_a_tick_passes),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
 }

@@ -13,12 +13,13 @@
 
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/policy_snapshot.h"
 #include "thread/slot_word.h"
 
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
-#define POLICIES 6                               /* more than a thread caches the numbers of */
+#define POLICIES (POLICY_SNAPSHOTS_KEPT + 2)     /* more than a thread caches the numbers of */
 #define KEYS     3
-#define ROUNDS   300
+#define ROUNDS   200
 #define STEPS    600
 
 /* A limiter, and the keys that both limiters have: keys[policy][key]. */
@@ -42,7 +43,7 @@ static struct {
 /* The bytes of the keys. */
 static uint64_t numbers[NUMBERS];
 
-static const char *const names[POLICIES] = {"a", "b", "c", "d", "e", "f"};
+static const char *const names[POLICIES] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
 
 /* What the logs of NUMBERS keys of all policies have memory for. Which key found none is not said. */
 #define LOG_MOST 300

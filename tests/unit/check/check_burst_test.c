@@ -222,6 +222,15 @@ static void test_nothing_and_nowhere(void **state)
     }
     const uint64_t costs[3] = {20, 1, 0};
     assert_int_equal(weir_check_burst(d.t, keys, costs, 3, NULL), 1);
+    for (size_t count = 0; count <= 200; count++) { /* without a handle all pass, and no key is looked at */
+        uint64_t words[5] = {7, 7, 7, 7, 7};
+        assert_int_equal(weir_check_burst(NULL, NULL, NULL, count, words), count);
+        assert_int_equal(weir_check_burst(NULL, NULL, NULL, count, NULL), count);
+        for (size_t i = 0; i < 5 * 64; i++) {
+            const bool there = i / 64 < (count + 63) / 64;
+            assert_int_equal(words[i / 64] >> (i % 64) & 1, there ? i < count : UINT64_C(7) >> (i % 64) & 1);
+        }
+    }
 }
 
 /* A table with max_keys keys: in their first pairs, in their second pairs, and elsewhere. */

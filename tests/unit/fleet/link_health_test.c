@@ -2,7 +2,8 @@
 /*
  * What a node logs and counts of a fleet that it cannot reach, by the fake clock.
  *
- * Guards: src/fleet/link_health.c, src/fleet/fleet_log.c, src/limiter/stats.c, src/transport/loopback/loopback.c
+ * Guards: src/fleet/link_health.c, src/fleet/fleet_log.c, src/limiter/stats.c, src/transport/loopback/loopback.c,
+ * src/limiter/key_overrides.c
  */
 #include <errno.h>
 

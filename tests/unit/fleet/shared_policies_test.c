@@ -4,7 +4,7 @@
  * node with a wrong wall clock has counted before it knows fleet time.
  *
  * Guards: src/policy/override_set.c, src/limiter/bucket_origin.c, src/fleet/keys/waive.c, src/fleet/keys/merge.c,
- * src/transport/loopback/loopback.c
+ * src/transport/loopback/loopback.c, src/limiter/key_overrides.c
  */
 #include <errno.h>
 

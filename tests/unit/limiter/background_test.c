@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the background thread does for threads that have stopped checking, in real time. The test is that thread itself:
- * it calls weir_poll.
+ * it calls weir_poll, or gives the time. And the thread, as the system sees it.
  *
  * Guards: src/limiter/background.c, src/thread/settle_pass.c
  */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "limiter/background.h"
+#include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/slot_account.h"
 #include "thread/tick.h"
+#include "transport/loopback/loopback.h"
 
 #define LIMIT 1000
 
@@ -118,11 +127,194 @@ static void test_a_pass_goes_by_pieces_and_a_late_caller_makes_up_for_it(void **
     weir_close(w);
 }
 
+/* A weir of two handles that goes by times that the test gives, which are ahead of all that a check may read. */
+static weir *open_timed(weir_thread *t[2], weir_key *key, uint64_t *now_ns)
+{
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 366 * 24 * HOUR};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    options.max_threads = 2;
+    weir *w = open_or_fail(&options);
+    *key = key_of(w, set_one_policy(w, &limit, 1, WEIR_SCOPE_PROCESS), "key");
+    t[0] = weir_attach(w);
+    t[1] = weir_attach(w);
+    *now_ns = real_ns() + HOUR;
+    return w;
+}
+
+static uint32_t epoch_of(const weir *w)
+{
+    return load_relaxed(&w->limiter.shared->line.epoch);
+}
+
+static void test_it_ticks_each_millisecond_and_says_when_it_is_due_again(void **state)
+{
+    (void) state;
+    weir_thread *t[2];
+    weir_key key;
+    uint64_t now_ns;
+    weir *w = open_timed(t, &key, &now_ns);
+    assert_true(weir_peek(t[0], &key, 1, NULL)); /* a slow one: it is awake */
+    (void) background_poll(w, now_ns);
+    for (int i = 0; i < 20; i++) {
+        const uint32_t epoch = epoch_of(w);
+        const uint64_t next_ns = background_poll(w, now_ns);
+        assert_int_equal(epoch_of(w), epoch);
+        assert_int_equal(next_ns, now_ns + MILLISECOND);
+        assert_int_equal(background_poll(w, now_ns + MILLISECOND - 1), next_ns);
+        assert_int_equal(epoch_of(w), epoch);
+        now_ns = next_ns;
+        assert_int_equal(background_poll(w, now_ns), now_ns + MILLISECOND);
+        assert_int_equal(epoch_of(w), epoch + 1);
+        assert_int_equal(load_relaxed(&w->limiter.shared->line.now_ns),
+                         now_ns + load_relaxed(&w->limiter.shared->line.offset_ns));
+    }
+    weir_close(w);
+}
+
+/* Either handle keeps it awake, and wakes it. What threads were granted is taken back when it falls asleep. */
+static void test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next(void **state)
+{
+    (void) state;
+    weir_thread *t[2];
+    weir_key key;
+    uint64_t now_ns;
+    weir *w = open_timed(t, &key, &now_ns);
+    for (int i = 0; i < 4; i++) {
+        weir_thread *busy = t[i % 2];
+        assert_true(weir_peek(busy, &key, 1000, NULL)); /* a slow one */
+        (void) background_poll(w, now_ns);
+        assert_false(w->asleep);
+        for (int j = 0; j < 10; j++) {
+            assert_true(weir_check(busy, &key, 1, NULL));
+        }
+        now_ns += MILLISECOND;
+        assert_int_not_equal(count_granted(busy), 0);
+        (void) background_poll(w, now_ns);
+        now_ns += 50 * MILLISECOND - 1;
+        (void) background_poll(w, now_ns);
+        assert_false(w->asleep);
+        assert_int_not_equal(epoch_of(w), EPOCH_ASLEEP);
+        assert_true(weir_check(busy, &key, 1, NULL)); /* the last epoch's grant is renewed, or it is charged */
+        (void) background_poll(w, now_ns);
+        now_ns += 50 * MILLISECOND;
+        assert_int_equal(background_poll(w, now_ns), now_ns + 100 * MILLISECOND);
+        assert_true(w->asleep);
+        assert_int_equal(epoch_of(w), EPOCH_ASLEEP);
+        assert_int_equal(count_granted(busy), 0);
+        now_ns += 100 * MILLISECOND;
+        assert_int_equal(background_poll(w, now_ns), now_ns + 100 * MILLISECOND);
+        assert_true(weir_peek(busy, &key, 1, NULL));
+        now_ns += MILLISECOND;
+        assert_true(background_poll(w, now_ns) <= now_ns + MILLISECOND);
+        assert_false(w->asleep);
+        assert_int_not_equal(epoch_of(w), EPOCH_ASLEEP);
+        assert_int_equal(load_relaxed(&w->limiter.shared->line.next_ns), now_ns + MILLISECOND);
+    }
+    weir_close(w);
+}
+
+/* The status of the thread "weir" of this process. */
+static bool find_thread(char *status, size_t size)
+{
+    char path[64];
+    for (int id = (int) getpid(); id < (int) getpid() + 1000; id++) {
+        (void) snprintf(path, sizeof(path), "/proc/self/task/%d/status", id);
+        FILE *in = fopen(path, "re");
+        const size_t read = in != NULL ? fread(status, 1, size - 1, in) : 0;
+        status[read] = '\0';
+        if (in != NULL) {
+            (void) fclose(in);
+        }
+        if (strncmp(status, "Name:\tweir\n", 11) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void test_the_thread_has_a_name_and_takes_no_signals_of_the_host(void **state)
+{
+    (void) state;
+    static char status[8192];
+    sigset_t before;
+    sigset_t after;
+    memset(&before, 0, sizeof(before)); /* the system writes a part of them */
+    memset(&after, 0, sizeof(after));
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
+    weir *w = open_or_fail(NULL);
+    assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
+    assert_memory_equal(&before, &after, sizeof(before));
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    bool found = false;
+    while (!(found = find_thread(status, sizeof(status))) && real_ns() < until_ns) {
+        nap_ms(1);
+    }
+    if (!SLOWED || found) {
+        assert_true(found);
+        const char *blocked = strstr(status, "SigBlk:\t");
+        assert_non_null(blocked);
+        const unsigned long long mask = strtoull(blocked + strlen("SigBlk:\t"), NULL, 16);
+        assert_true((mask >> (SIGTERM - 1) & 1) != 0 && (mask >> (SIGINT - 1) & 1) != 0 &&
+                    (mask >> (SIGALRM - 1) & 1) != 0);
+    }
+    weir_close(w);
+    assert_false(find_thread(status, sizeof(status)));
+}
+
+static uint64_t wall(void *arg)
+{
+    return real_wall_ns(arg);
+}
+
+static weir *open_in_fleet(struct loopback_fleet *fleet, bool no_thread)
+{
+    const struct transport_config config = {.timeout_ms = 1000};
+    struct transport *transport = NULL;
+    weir_options options = WEIR_OPTIONS_INIT;
+    weir *w = NULL;
+    options.max_keys = 1000;
+    options.no_thread = no_thread;
+    options.redis_timeout_ms = 10;
+    assert_int_equal(loopback_transport_open(fleet, &config, &transport, NULL), 0);
+    assert_int_equal(weir_open_on(&options, transport, &w, NULL), 0);
+    return w;
+}
+
+/* With a thread and without one, where the fleet answers and where it does not. */
+static void test_a_sync_is_done_or_its_time_is_over(void **state)
+{
+    (void) state;
+    struct loopback_fleet *fleet = loopback_fleet_new(wall, NULL);
+    for (int i = 0; i < 2; i++) {
+        weir_stats stats;
+        loopback_fleet_set_down(fleet, false);
+        weir *w = open_in_fleet(fleet, i == 0);
+        assert_int_equal(weir_sync(w, 60000), 0);
+        weir_get_stats(w, &stats);
+        assert_true(stats.sync_count >= 1);
+        assert_int_equal(stats.link, WEIR_LINK_UP);
+        assert_int_equal(weir_sync(w, 60000), 0);
+        loopback_fleet_set_down(fleet, true);
+        const uint64_t begin_ns = real_ns();
+        assert_int_equal(weir_sync(w, 40), -ETIMEDOUT);
+        assert_true(real_ns() - begin_ns >= 40 * MILLISECOND);
+        assert_int_equal(weir_sync(w, 0), -ETIMEDOUT);
+        weir_close(w);
+    }
+    loopback_fleet_free(fleet);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_pass_goes_by_pieces_and_a_late_caller_makes_up_for_it),
         cmocka_unit_test(test_what_an_idle_thread_holds_comes_back_while_others_are_busy),
+        cmocka_unit_test(test_it_ticks_each_millisecond_and_says_when_it_is_due_again),
+        cmocka_unit_test(test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next),
+        cmocka_unit_test(test_the_thread_has_a_name_and_takes_no_signals_of_the_host),
+        cmocka_unit_test(test_a_sync_is_done_or_its_time_is_over),
     };
     return cmocka_run_group_tests_name("unit/limiter/background", tests, NULL, NULL);
 }

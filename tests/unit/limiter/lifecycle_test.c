@@ -6,13 +6,15 @@
  * src/thread/limiter.c, src/thread/thread.c, src/limiter/stats.c
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "support/support.h"
+#include "base/hash_inl.h"
+#include "support/nodes.h"
 
 #define ROUNDS 300
 
@@ -85,80 +87,223 @@ static void test_a_forked_child_may_close_its_copy_and_the_parent_goes_on(void *
     weir_close(w);
 }
 
-/* Each malformed option is refused with a sentence that names it. */
-static void refused(const weir_options *options, const char *names)
+/* Each malformed option is refused with a sentence that begins so, or has the words. */
+static void refused(const weir_options *options, const char *words)
 {
     weir *w = (weir *) (uintptr_t) 1;
     weir_error error;
     assert_int_equal(weir_open(options, &w, &error), -EINVAL);
     assert_int_equal(error.code, -EINVAL);
     assert_null(w);
-    if (strstr(error.message, names) == NULL) {
-        fail_msg("\"%s\" does not name %s", error.message, names);
+    if (strstr(error.message, words) == NULL) {
+        fail_msg("\"%s\" does not say %s", error.message, words);
     }
 }
 
-static void test_malformed_options_are_refused_by_name(void **state)
+/* Options that are as small as may be, so that opening takes no time. */
+static weir_options small_options(void)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    options.max_log_units = 1000;
+    options.no_thread = true;
+    return options;
+}
+
+/* The number of an option, by its place. */
+static void set_number(weir_options *options, size_t at, size_t size, uint64_t value)
+{
+    const uint32_t half = (uint32_t) value;
+    memcpy((unsigned char *) options + at, size == sizeof(half) ? (const void *) &half : (const void *) &value, size);
+}
+
+#define NUMBER(field) #field, offsetof(weir_options, field), sizeof(((weir_options *) NULL)->field)
+
+static void test_each_number_has_a_least_and_a_most(void **state)
 {
     (void) state;
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 999;
-    refused(&options, "max_keys");
-    options = (weir_options) WEIR_OPTIONS_INIT;
-    options.max_threads = 1025;
-    refused(&options, "max_threads");
-    options = (weir_options) WEIR_OPTIONS_INIT;
-    options.sync_interval_ms = 9;
-    refused(&options, "sync_interval_ms");
-    options = (weir_options) WEIR_OPTIONS_INIT;
-    options.redis_timeout_ms = 60001;
-    refused(&options, "redis_timeout_ms");
-    options = (weir_options) WEIR_OPTIONS_INIT;
-    options.tick_us = 99;
-    refused(&options, "tick_us");
-    options = (weir_options) WEIR_OPTIONS_INIT;
-    options.prefix = "a{b";
-    refused(&options, "prefix");
-    options = (weir_options) WEIR_OPTIONS_INIT;
+    static const struct {
+        const char *name;
+        size_t at, size;
+        uint64_t least, most, opened; /* the greatest that is opened here: some would take all memory */
+        const char *range;
+    } rows[] = {
+        {NUMBER(max_keys), 1000, 100000000, 1001, "1000 to 100000000, or 0"},
+        {NUMBER(max_threads), 1, 1024, 1024, "1 to 1024, or 0"},
+        {NUMBER(sync_interval_ms), 10, 60000, 60000, "10 to 60000 ms, or 0"},
+        {NUMBER(redis_timeout_ms), 10, 60000, 60000, "10 to 60000 ms, or 0"},
+        {NUMBER(tick_us), 100, 100000, 100000, "100 to 100000 us, or 0"},
+        {NUMBER(max_log_units), 1000, 4000000000, 1001, "1000 to 4000000000, or 0"},
+        {NUMBER(expected_nodes), 0, 65535, 65535, "0 to 65535, or 0"},
+        {NUMBER(max_processes), 2, 1024, 1024, "2 to 1024, or 0"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const uint64_t good[] = {0, rows[i].least, rows[i].opened};
+        const uint64_t bad[] = {rows[i].least - 1, rows[i].most + 1, UINT32_MAX};
+        weir_options options = small_options();
+        options.shared = strcmp(rows[i].name, "max_processes") == 0;
+        for (size_t j = 0; j < 3; j++) {
+            set_number(&options, rows[i].at, rows[i].size, good[j]);
+            weir_close(open_or_fail(&options));
+        }
+        for (size_t j = rows[i].least > 1 ? 0 : 1; j < 3; j++) {
+            char says[200];
+            const bool in_range = bad[j] >= rows[i].least && bad[j] <= rows[i].most;
+            (void) snprintf(says, sizeof(says), "options: %s is %" PRIu64 "; give %s for the default", rows[i].name,
+                            bad[j], rows[i].range);
+            set_number(&options, rows[i].at, rows[i].size, bad[j]);
+            if (!in_range) {
+                refused(&options, says);
+            }
+        }
+    }
+}
+
+static void test_texts_have_a_length_and_an_alphabet(void **state)
+{
+    (void) state;
+    char secret[1026];
+    char prefix[] = "weir";
+    weir_options options = small_options();
+    memset(secret, 'x', sizeof(secret));
+    static const struct {
+        size_t length;
+        const char *says; /* NULL: it is good */
+    } secrets[] = {{0, "options: fleet_secret has too few bytes; give 16 to 1024, or NULL for none"},
+                   {15, "options: fleet_secret has too few bytes"},
+                   {16, NULL},
+                   {1024, NULL},
+                   {1025, "options: fleet_secret has too many bytes; give 16 to 1024"}};
+    for (size_t i = 0; i < sizeof(secrets) / sizeof(secrets[0]); i++) {
+        secret[secrets[i].length] = '\0';
+        options.fleet_secret = secret;
+        if (secrets[i].says != NULL) {
+            refused(&options, secrets[i].says);
+        } else {
+            weir_close(open_or_fail(&options));
+        }
+        secret[secrets[i].length] = 'x';
+    }
+    options = small_options();
     options.prefix = "";
-    refused(&options, "prefix");
-    options = (weir_options) WEIR_OPTIONS_INIT;
+    refused(&options, "options: prefix has 0 bytes; give 1 to 32");
+    options.prefix = "x23456789_123456789_123456789_123";
+    refused(&options, "options: prefix has 33 bytes; give 1 to 32");
+    options.prefix++;
+    weir_close(open_or_fail(&options));
+    options.prefix = prefix;
+    for (unsigned byte = 1; byte < 256; byte++) {
+        char says[120];
+        prefix[2] = (char) byte;
+        (void) snprintf(says, sizeof(says),
+                        "options: prefix has byte 0x%02x at 2; use printable ASCII without spaces and braces", byte);
+        if (byte <= ' ' || byte >= 0x7f || byte == '{' || byte == '}') {
+            refused(&options, says);
+        } else if (byte % 16 == 1) {
+            weir_close(open_or_fail(&options));
+        }
+    }
+}
+
+static void test_other_malformed_options_are_refused_by_name(void **state)
+{
+    (void) state;
+    weir_error error;
+    assert_int_equal(weir_open(NULL, NULL, &error), -EINVAL);
+    assert_string_equal(error.message, "out is NULL; give a place for the weir");
+    weir_options options = small_options();
     options.redis_url = "http://127.0.0.1";
     refused(&options, "redis_url");
-    const weir_clock half = {.monotonic_ns = NULL};
-    options = (weir_options) WEIR_OPTIONS_INIT;
+    options = small_options();
     options.max_processes = 2;
-    refused(&options, "max_processes is 2 without shared");
+    refused(&options, "options: max_processes is 2 without shared; set shared, or give max_processes 0");
+    options.shared_name = "edge";
+    refused(&options, "options: shared_name is \"edge\"; give 2 to ");
     options.shared = true;
-    options.max_processes = 1;
-    refused(&options, "max_processes is 1; give 2 to 1024");
-    options.max_processes = 1025;
-    refused(&options, "max_processes is 1025; give 2 to 1024");
-    options = (weir_options) WEIR_OPTIONS_INIT;
+    refused(&options, "options: shared_name is \"edge\"; give 2 to ");
+    struct fake_clock fake;
+    fake_clock_init(&fake, 1);
+    weir_clock half = fake.clock;
+    options = small_options();
     options.clock = &half;
-    refused(&options, "clock");
-    options = (weir_options) WEIR_OPTIONS_INIT;
+    half.monotonic_ns = NULL;
+    refused(&options, "options: clock has no monotonic_ns; give both functions, or NULL for the system's clock");
+    half = fake.clock;
+    half.wall_ns = NULL;
+    refused(&options, "options: clock has no wall_ns;");
+}
+
+/* weir.h: new fields come at the end; a caller says how much of the struct there was. */
+static void test_options_of_another_size_are_read_as_far_as_both_know_them(void **state)
+{
+    (void) state;
+    weir_options options = small_options();
+    options.size = offsetof(weir_options, max_log_units) - 1; /* smaller than any there was */
+    char says[100];
+    (void) snprintf(says, sizeof(says), "options: size is %zu; start from WEIR_OPTIONS_INIT", options.size);
+    refused(&options, says);
     options.size = 0;
-    refused(&options, "size");
+    refused(&options, "options: size is 0; start from WEIR_OPTIONS_INIT, which sets it");
+    options.size = offsetof(weir_options, max_log_units);
+    options.max_log_units = 1; /* beyond: it is not looked at */
+    weir_close(open_or_fail(&options));
+    options.size = offsetof(weir_options, expected_nodes);
+    refused(&options, "max_log_units is 1");
+    options.max_log_units = 1000;
+    options.expected_nodes = 65536;
+    weir_close(open_or_fail(&options));
     struct {
         weir_options known;
-        char later;
-    } newer = {WEIR_OPTIONS_INIT, 1};
-    newer.known.size = sizeof(newer);
-    refused(&newer.known, "does not know");
+        char later[3];
+    } newer = {small_options(), {0, 0, 0}};
+    newer.known.size = offsetof(__typeof__(newer), later) + sizeof(newer.later);
+    weir_close(open_or_fail(&newer.known));
+    for (size_t i = 0; i < sizeof(newer.later); i++) {
+        newer.later[i] = 1;
+        (void) snprintf(says, sizeof(says), "options: byte %zu is set, which this version (%s) does not know",
+                        sizeof(weir_options) + i, weir_version());
+        refused(&newer.known, says);
+        newer.later[i] = 0;
+    }
 }
 
 static void test_zeroed_options_mean_defaults(void **state)
 {
     (void) state;
     const weir_options options = {.size = sizeof(options)};
-    weir *w = open_or_fail(&options);
-    assert_int_equal(weir_poll(w), -EINVAL); /* the weir has a thread of its own */
-    assert_int_equal(weir_sync(w, 10), -ENOTCONN);
-    weir_stats stats;
-    weir_get_stats(w, &stats);
-    assert_int_equal(stats.link, WEIR_LINK_NONE);
-    assert_true(stats.key_capacity >= 65536);
+    const weir_options defaults = WEIR_OPTIONS_INIT;
+    const weir_options *const all[] = {&options, &defaults, NULL};
+    for (size_t i = 0; i < 3; i++) {
+        weir *w = open_or_fail(all[i]);
+        assert_int_equal(w->options.size, sizeof(weir_options));
+        assert_int_equal(w->options.max_keys, 65536);
+        assert_int_equal(w->options.max_threads, 64);
+        assert_int_equal(w->options.sync_interval_ms, 200);
+        assert_int_equal(w->options.redis_timeout_ms, 1000);
+        assert_int_equal(w->options.tick_us, 1000);
+        assert_int_equal(w->options.max_log_units, 4194304);
+        assert_int_equal(w->options.max_processes, 0);
+        assert_int_equal(weir_poll(w), -EINVAL); /* the weir has a thread of its own */
+        assert_int_equal(weir_sync(w, 10), -ENOTCONN);
+        weir_stats stats;
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.link, WEIR_LINK_NONE);
+        assert_true(stats.key_capacity >= 65536);
+        weir_close(w);
+    }
+    weir_options shared = small_options();
+    shared.shared = true;
+    weir *w = open_or_fail(&shared);
+    assert_int_equal(w->options.max_processes, 64);
+    weir_close(w);
+    struct fake_clock fake;
+    fake_clock_init(&fake, 1);
+    shared = small_options();
+    shared.no_thread = false;
+    shared.clock = &fake.clock; /* a clock of the host: no thread */
+    w = open_or_fail(&shared);
+    assert_true(weir_poll(w) >= 0);
     weir_close(w);
 }
 
@@ -205,16 +350,109 @@ static void test_metrics_say_how_much_room_they_need(void **state)
     weir_close(w);
 }
 
+/* Keys of one policy differ where their bytes or lengths do; beyond 65,535 bytes a key is cut. */
+static void test_a_key_has_its_bytes_its_policy_and_a_hash_of_both(void **state)
+{
+    (void) state;
+    static unsigned char bytes[70000];
+    weir *w = open_or_fail(NULL);
+    weir *other = open_or_fail(NULL);
+    const weir_key longest = weir_make_key(w, 1, bytes, 65535);
+    static const size_t lengths[] = {0, 1, HASH_SHORT - 1, HASH_SHORT, HASH_SHORT + 1, 100, 65534};
+    static const weir_policy_id ids[] = {WEIR_NO_POLICY, 1, 2, WEIR_MAX_POLICIES, WEIR_MAX_POLICIES + 1, UINT32_MAX};
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        const weir_key key = weir_make_key(w, 1, bytes, lengths[i]);
+        assert_true(key.data == bytes && key.length == lengths[i] && key.policy == 1 && key.hash != 0);
+        assert_int_equal(weir_make_key(w, 1, bytes, lengths[i]).hash, key.hash);
+        assert_int_not_equal(weir_make_key(w, 1, bytes, lengths[i] + 1).hash, key.hash);
+        assert_int_not_equal(weir_make_key(other, 1, bytes, lengths[i]).hash, key.hash); /* another secret */
+        if (lengths[i] != 0) {
+            bytes[lengths[i] - 1] = 1;
+            assert_int_not_equal(weir_make_key(w, 1, bytes, lengths[i]).hash, key.hash);
+            bytes[lengths[i] - 1] = 0;
+        }
+        for (size_t j = 0; j < sizeof(ids) / sizeof(ids[0]); j++) {
+            const weir_key same = weir_make_key(w, ids[j], bytes, lengths[i]);
+            assert_true(same.policy == ids[j] && (same.hash == key.hash) == (ids[j] == 1));
+        }
+        /* Numbers that no policy has are as good as each other. */
+        assert_int_equal(weir_make_key(w, WEIR_MAX_POLICIES + 1, bytes, lengths[i]).hash,
+                         weir_make_key(w, WEIR_NO_POLICY, bytes, lengths[i]).hash);
+        assert_int_not_equal(weir_make_key(w, WEIR_MAX_POLICIES, bytes, lengths[i]).hash,
+                             weir_make_key(w, WEIR_NO_POLICY, bytes, lengths[i]).hash);
+    }
+    for (size_t length = 65535; length <= sizeof(bytes); length += 4465) {
+        bytes[sizeof(bytes) - 1] = 7;
+        const weir_key key = weir_make_key(w, 1, bytes, length);
+        assert_true(key.length == 65535 && key.hash == longest.hash);
+    }
+    weir_close(other);
+    weir_close(w);
+}
+
+static void test_a_poll_says_after_how_many_milliseconds_it_is_due_again(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t tick_us;
+        int wait_ms;
+    } rows[] = {{100, 1}, {999, 1}, {1000, 1}, {1001, 2}, {2000, 2}, {99001, 100}, {100000, 100}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct fake_clock clock;
+        fake_clock_init(&clock, START_NS);
+        weir_options options = small_options();
+        options.clock = &clock.clock;
+        options.tick_us = rows[i].tick_us;
+        weir *w = open_or_fail(&options);
+        for (int j = 0; j < 3; j++) {
+            assert_int_equal(weir_poll(w), rows[i].wait_ms);
+            fake_clock_advance(&clock, 7 * MILLISECOND + 1);
+        }
+        weir_close(w);
+    }
+}
+
+/* Whatever it says, the key is cleared here, but of a policy that is not there. */
+static void test_a_reset_says_how_far_it_came(void **state)
+{
+    (void) state;
+    const weir_policy policy = {.name = "p", .limits = &ten, .limit_count = 1};
+    static const int codes[] = {0, -ETIMEDOUT, -ENOTCONN, 0};
+    struct nodes n;
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    struct node *node = &n.node[0];
+    node->w->options.redis_timeout_ms = 20;
+    for (size_t i = 0; i < 4; i++) {
+        loopback_fleet_set_down(n.fleet, i == 1 || i == 2);
+        if (i != 1) { /* else the node does not know yet */
+            pass(&n, 2000);
+        }
+        assert_int_equal(ask_freely(node, 20), 10);
+        assert_int_equal(weir_reset(node->w, &node->key), codes[i]);
+        assert_int_equal(room(node), 10);
+    }
+    const weir_key unknown = weir_make_key(node->w, 2, "key", 3);
+    assert_int_equal(weir_reset(node->w, &unknown), -ENOENT);
+    nodes_stop(&n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hundreds_of_rounds_leave_no_thread_and_no_descriptor),
         cmocka_unit_test(test_threads_are_refused_beyond_the_maximum_and_places_come_back),
         cmocka_unit_test(test_a_forked_child_may_close_its_copy_and_the_parent_goes_on),
-        cmocka_unit_test(test_malformed_options_are_refused_by_name),
+        cmocka_unit_test(test_each_number_has_a_least_and_a_most),
+        cmocka_unit_test(test_texts_have_a_length_and_an_alphabet),
+        cmocka_unit_test(test_other_malformed_options_are_refused_by_name),
+        cmocka_unit_test(test_options_of_another_size_are_read_as_far_as_both_know_them),
         cmocka_unit_test(test_zeroed_options_mean_defaults),
         cmocka_unit_test(test_checks_against_no_policy_pass_and_are_counted),
         cmocka_unit_test(test_metrics_say_how_much_room_they_need),
+        cmocka_unit_test(test_a_key_has_its_bytes_its_policy_and_a_hash_of_both),
+        cmocka_unit_test(test_a_poll_says_after_how_many_milliseconds_it_is_due_again),
+        cmocka_unit_test(test_a_reset_says_how_far_it_came),
     };
     return cmocka_run_group_tests_name("unit/limiter/lifecycle", tests, NULL, NULL);
 }

@@ -569,6 +569,96 @@ static void test_an_entry_ends_by_itself(void **state)
     refuse("p:e", "deny until 2025-02-29", -EINVAL, "give a time in UTC");
 }
 
+/* As if they had been set one by one. */
+static void test_there_are_at_most_ten_thousand_entries(void **state)
+{
+    (void) state;
+    struct override_list *own = &d.w->overrides[OVERRIDES_OWN];
+    own->texts = calloc(OVERRIDES_MAX, sizeof(*own->texts));
+    assert_non_null(own->texts);
+    for (own->count = 0; own->count < OVERRIDES_MAX - 1; own->count++) {
+        char field[32];
+        (void) snprintf(field, sizeof(field), "p:k%zu", own->count);
+        own->texts[own->count].field = strdup(field);
+        own->texts[own->count].value = strdup("deny");
+    }
+    set("p:last", "3");
+    refuse("p:more", "deny", -ENOSPC, "there are 10000 entries; take one back, or use a network");
+    refuse("p:more", NULL, -ENOENT, "there is no entry \"p:more\" set here");
+    set("p:last", "4");
+    set("p:k0", "5");
+    assert_int_equal(passes_text("p", "last"), 4);
+    assert_int_equal(passes_text("p", "k0"), 5);
+    assert_int_equal(passes_text("p", "k9998"), 0);
+    set("p:k9998", NULL);
+    set("p:more", "6");
+    refuse("p:still", "deny", -ENOSPC, "there are 10000 entries");
+    assert_int_equal(passes_text("p", "more"), 6);
+    assert_int_equal(passes_text("p", "k9998"), LIMIT);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.override_count, OVERRIDES_MAX);
+}
+
+static uint64_t left_out(const struct node *node)
+{
+    return load_relaxed(&node->w->fleet->stats.overrides_left_out);
+}
+
+/* What of the fleet's entries is too long, or malformed, is logged once; the others are in force. */
+static void test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_once(void **state)
+{
+    (void) state;
+    static char longs[2][OVERRIDE_SIZE_MAX + 2];
+    struct nodes n;
+    nodes_init(&n, plain, 1);
+    node_open(&n, 0, 0);
+    struct node *node = &n.node[0];
+    for (size_t i = 0; i < 2; i++) {
+        memset(longs[i], 'a' + (int) i, sizeof(longs[i]) - 1);
+        memcpy(longs[i], "p:", 2);
+    }
+    loopback_fleet_set_override(n.fleet, "p:key", "deny");
+    pass(&n, 1000);
+    assert_true(left_out(node) == 0 && node->error_lines == 0);
+    expect_list(node->w, "p:key=deny fleet;");
+    loopback_fleet_set_override(n.fleet, longs[0], "7");
+    pass(&n, 1000);
+    assert_true(left_out(node) == 1 && node->error_lines == 1);
+    assert_string_equal(node->error,
+                        "overrides: 1 entry is not read, as there may be 10000 of up to 4096 bytes each and "
+                        "2097152 bytes in all; take some out of weir:overrides. The others are in force");
+    loopback_fleet_set_override(n.fleet, longs[1], "7");
+    pass(&n, 1000);
+    assert_true(left_out(node) == 2 && node->error_lines == 1);
+    loopback_fleet_set_override(n.fleet, "p:\x1b", "many\nwords");
+    pass(&n, 1000);
+    assert_int_equal(node->error_lines, 2);
+    assert_ptr_equal(strstr(node->error, "overrides: 1 entry is malformed: \"p:\\x1b\" with \"many\\x0awords\": "),
+                     node->error);
+    loopback_fleet_set_override(n.fleet, "p:z", "1 2 3");
+    pass(&n, 1000);
+    assert_ptr_equal(strstr(node->error, "overrides: 2 entries are malformed, such as \"p:"), node->error);
+    assert_false(weir_check(node->t, &node->key, 1, NULL));
+    for (size_t i = 0; i < 2; i++) {
+        loopback_fleet_set_override(n.fleet, longs[i], NULL);
+    }
+    pass(&n, 1000);
+    assert_int_equal(left_out(node), 0);
+    loopback_fleet_set_override(n.fleet, longs[0], "7");
+    pass(&n, 1000);
+    assert_true(left_out(node) == 1 && strstr(node->error, "are malformed") != NULL);
+    /* While somebody changes policies, the fleet's entries wait. */
+    (void) pthread_mutex_lock(&node->w->shared->policy_lock);
+    loopback_fleet_set_override(n.fleet, "p:key", NULL);
+    pass(&n, 1000);
+    (void) pthread_mutex_unlock(&node->w->shared->policy_lock);
+    assert_false(weir_check(node->t, &node->key, 1, NULL));
+    pass(&n, 20);
+    assert_true(weir_check(node->t, &node->key, 1, NULL));
+    nodes_stop(&n);
+}
+
 #define desk_test(test) cmocka_unit_test_setup_teardown(test, desk_open, desk_close)
 
 int main(void)
@@ -586,7 +676,9 @@ int main(void)
         desk_test(test_an_offender_can_be_denied_by_the_name_it_is_told_by),
         desk_test(test_a_form_of_the_callers_own),
         desk_test(test_an_entry_ends_by_itself),
+        desk_test(test_there_are_at_most_ten_thousand_entries),
         cmocka_unit_test(test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets),
+        cmocka_unit_test(test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_once),
         cmocka_unit_test(test_entries_change_under_checks),
     };
     return cmocka_run_group_tests_name("unit/limiter/overrides", tests, NULL, NULL);

@@ -2,7 +2,7 @@
 /*
  * Overrides of single keys in a policy file: what they do, where they stand, and the place that an error names.
  *
- * Guards: src/policy/file_entries.c
+ * Guards: src/policy/file_entries.c, src/limiter/set_policies.c
  */
 #include <arpa/inet.h>
 #include <errno.h>

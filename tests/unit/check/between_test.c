@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests of one thread, while another thread is at the same keys: it acts between two steps of the request. The
+ * linker's --wrap leads the calls from step to step here (tests/meson.build). No time passes, so that each key has what
+ * its limits let pass, less what was admitted and charged, plus what was given back: to the unit, whatever comes
+ * between. A request that is denied had a key without room, before or after what came between.
+ *
+ * Guards: src/check/decide.c, src/check/claim.c, src/check/claim.h, src/check/decide.h, src/check/reserved_charge.c,
+ * src/check/reserve.c, src/check/charge.c, src/check/refund.c, src/check/subject.c, src/check/renew_grant.c,
+ * src/check/all_table.c, src/check/direct_charge.c
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "check/claim.h"
+#include "check/direct_charge.h"
+#include "check/refund.h"
+#include "check/renew_grant.h"
+#include "check/subject.h"
+#include "limiter/weir_private.h"
+#include "process/insert.h"
+#include "support/two_handles.h"
+#include "thread/rcu.h"
+#include "thread/settle_pass.h"
+#include "thread/slot.h"
+
+#define KEYS 4
+
+/* Steps that another thread may come before. Each calls `before_step`, and then the function itself. */
+static void before_step(void);
+
+#define STEP(type, gives, function, parameters, arguments)                                                             \
+    type __real_##function parameters;                                                                                 \
+    type __wrap_##function parameters;                                                                                 \
+    type __wrap_##function parameters                                                                                  \
+    {                                                                                                                  \
+        before_step();                                                                                                 \
+        gives __real_##function arguments;                                                                             \
+    }
+
+STEP(bool, return, claim_read_limits, (struct request * r, struct claim *claim, uint64_t own), (r, claim, own))
+STEP(enum charge, return, claim_charge_cell, (struct request * r, struct claim *claim, size_t limit), (r, claim, limit))
+STEP(void, , claim_reserve, (struct request * r, const struct claim *claim, uint64_t units), (r, claim, units))
+STEP(enum charge, return, claim_verify_cell,
+     (struct request * r, struct claim *claim, size_t limit, uint64_t own, uint64_t wanted),
+     (r, claim, limit, own, wanted))
+STEP(enum charge, return, claim_commit_cell, (struct request * r, struct claim *claim, size_t limit, uint64_t own),
+     (r, claim, limit, own))
+STEP(bool, return, insert_pin,
+     (struct process * process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
+      uint32_t cells[WEIR_MAX_LIMITS]),
+     (process, policy, key, now_ns, cells))
+STEP(bool, return, direct_check,
+     (struct weir_thread * t, const struct policy_snapshot *snapshot, const weir_key *key, uint64_t cost,
+      weir_verdict *verdict),
+     (t, snapshot, key, cost, verdict))
+STEP(bool, return, renew_grant, (const struct check *c, const struct policy_snapshot *snapshot), (c, snapshot))
+STEP(void, , subject_settle,
+     (struct limiter * limiter, const struct weir_thread *except, const struct policy_set *set,
+      const struct policy *policy, const weir_key *key, uint32_t at),
+     (limiter, except, set, policy, key, at))
+
+static const weir_limit limits[] = {
+    {.algorithm = WEIR_FIXED_WINDOW, .limit = 40, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_TOKEN_BUCKET, .limit = 20, .period_ns = 24 * HOUR, .burst = 30},
+    {.algorithm = WEIR_SLIDING_LOG, .limit = 25, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_SLIDING_WINDOW, .limit = 35, .period_ns = 24 * HOUR},
+    {.algorithm = WEIR_LEAKY_BUCKET, .limit = 30, .period_ns = 24 * HOUR, .delay = 30},
+};
+/* `most`: what the tightest limit lets pass. */
+static const struct {
+    const char *name;
+    size_t first, count;
+    uint64_t most;
+} kinds_of[] = {{"window", 0, 1, 40}, {"bucket", 1, 1, 30}, {"log", 2, 1, 25},  {"sliding", 3, 1, 35},
+                {"queue", 4, 1, 30},  {"two", 0, 2, 30},    {"three", 1, 3, 25}};
+
+#define KINDS COUNT_OF(kinds_of)
+
+/* A key, and the units that are used of it. */
+struct used_key {
+    uint64_t name;
+    weir_key key;
+    uint64_t most, used;
+};
+
+static struct {
+    uint64_t rng;
+    weir_thread *third; /* looks */
+    struct used_key keys[KEYS];
+    uint64_t names;
+    /* The request. */
+    size_t at[KEYS];
+    uint64_t costs[KEYS];
+    size_t count;
+    /* What comes between. */
+    bool acts;                    /* a request is under way */
+    unsigned steps, step;         /* so far; the one before which the other thread acts */
+    bool acted, lacked, refunded; /* it has; a key of the request had too little then */
+} s;
+
+/* What the request asks of a key, in all its places. */
+static uint64_t asked(size_t key)
+{
+    uint64_t cost = 0;
+    for (size_t i = 0; i < s.count; i++) {
+        cost += s.at[i] == key ? s.costs[i] : 0;
+    }
+    return cost;
+}
+
+static bool lacks_room(void)
+{
+    for (size_t i = 0; i < s.count; i++) {
+        const struct used_key *key = &s.keys[s.at[i]];
+        const uint64_t cost = asked(s.at[i]);
+        if (key->used + cost + (s.costs[i] == 0) > key->most) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the request has locked its slot of a key: another call would wait for it, and it would not go on. */
+static bool is_locked(const struct used_key *key)
+{
+    const size_t slot = slot_find(d.t, key->key.hash);
+    if (slot == SLOT_NONE) {
+        return false;
+    }
+    const bool locked = !slot_account_trylock(d.t, &d.t->accounts[slot]);
+    if (!locked) {
+        slot_account_unlock(&d.t->accounts[slot]);
+    }
+    return locked;
+}
+
+/* One call by the other thread. */
+static void act(void)
+{
+    const size_t at = random_below(&s.rng, KEYS);
+    struct used_key *key = &s.keys[at];
+    const uint64_t cost = 1 + random_below(&s.rng, draw_once_in(&s.rng, 3) ? key->most : 4);
+    if (is_locked(key)) {
+        return;
+    }
+    switch (random_below(&s.rng, 6)) {
+    case 0:
+    case 1:
+    case 2:
+        key->used += weir_check(d.u, &key->key, cost, NULL) ? cost : 0;
+        break;
+    case 3:
+        if (key->used + cost + asked(at) <= key->most) { /* it counts whether it fits or not */
+            weir_charge(d.u, &key->key, cost);
+            key->used += cost;
+        }
+        break;
+    case 4:
+        if (key->used != 0) {
+            const uint64_t units = 1 + random_below(&s.rng, key->used);
+            weir_refund(d.u, &key->key, units);
+            key->used -= units;
+            s.refunded = true;
+        }
+        break;
+    default:
+        (void) weir_peek(d.u, &key->key, key->most, NULL);
+        break;
+    }
+}
+
+static void before_step(void)
+{
+    if (s.acts && ++s.steps >= s.step && (!s.acted || draw_once_in(&s.rng, 4))) {
+        s.acts = false; /* what the other thread calls is no step */
+        act();
+        s.acted = true;
+        s.lacked = s.lacked || lacks_room();
+        s.acts = true;
+    }
+}
+
+/* Lapses all grants, and has what passed on them charged. */
+static void settle_all(void)
+{
+    struct limiter *limiter = &d.w->limiter;
+    rcu_enter(s.third);
+    tick_epoch(limiter);
+    (void) settle_lapsed(limiter);
+    rcu_leave(s.third);
+}
+
+static void expect_exact(const char *after)
+{
+    settle_all();
+    for (size_t i = 0; i < KEYS; i++) {
+        weir_verdict v;
+        (void) weir_peek(s.third, &s.keys[i].key, 1, &v);
+        if (v.remaining != s.keys[i].most - s.keys[i].used) {
+            fail_msg("after %s, %" PRIu64 " of %" PRIu64 " are used and %" PRIu64 " are left", after, s.keys[i].used,
+                     s.keys[i].most, v.remaining);
+        }
+    }
+    const struct table *table = &d.w->limiter.process.table;
+    for (uint32_t cell = 0; cell < table->cell_count; cell++) {
+        assert_int_equal(load_relaxed(&table->cells[cell].held) & HELD_UNITS, 0);
+    }
+}
+
+static void new_key(size_t i)
+{
+    const size_t kind = random_below(&s.rng, KINDS);
+    s.keys[i] = (struct used_key){.name = s.names++, .most = kinds_of[kind].most};
+    s.keys[i].key = weir_make_key(d.w, weir_find_policy(d.w, kinds_of[kind].name), &s.keys[i].name, sizeof(uint64_t));
+}
+
+static bool is_queue(size_t i)
+{
+    return s.keys[i].key.policy == weir_find_policy(d.w, "queue");
+}
+
+static void draw_request(size_t count)
+{
+    s.count = count;
+    for (size_t i = 0; i < count; i++) {
+        s.at[i] = random_below(&s.rng, KEYS);
+        const uint64_t most = s.keys[s.at[i]].most;
+        s.costs[i] = draw_once_in(&s.rng, 8) ? random_below(&s.rng, most + 2) : 1 + random_below(&s.rng, 5);
+    }
+}
+
+static void begin_request(void)
+{
+    s.steps = 0;
+    s.step = 1 + (unsigned) random_below(&s.rng, 12);
+    s.acted = draw_once_in(&s.rng, 4); /* sometimes nobody comes */
+    s.lacked = lacks_room();
+    s.acts = !s.acted;
+}
+
+/* The request is over: what was admitted is used. */
+static void end_request(const char *call, bool allowed, bool may_wait)
+{
+    weir_stats stats;
+    static uint64_t stalled;
+    s.acts = false;
+    weir_get_stats(d.w, &stats);
+    if (!allowed && !s.lacked && !may_wait && stats.stalled_denied_count == stalled) {
+        fail_msg("%s: a request of %zu keys is denied that had room", call, s.count);
+    }
+    stalled = stats.stalled_denied_count;
+    for (size_t i = 0; i < s.count && allowed; i++) {
+        s.keys[s.at[i]].used += s.costs[i];
+        if (s.keys[s.at[i]].used > s.keys[s.at[i]].most) {
+            fail_msg("%s: %" PRIu64 " of %" PRIu64 " units were admitted", call, s.keys[s.at[i]].used,
+                     s.keys[s.at[i]].most);
+        }
+    }
+}
+
+static void one_request(void)
+{
+    weir_key keys[KEYS];
+    uint64_t wait_ns = 0;
+    bool allowed = false;
+    const uint64_t kind = random_below(&s.rng, 10);
+    draw_request(kind < 4 ? 1 + random_below(&s.rng, KEYS) : 1);
+    for (size_t i = 0; i < s.count; i++) {
+        keys[i] = s.keys[s.at[i]].key;
+    }
+    struct used_key *key = &s.keys[s.at[0]];
+    begin_request();
+    if (kind < 4) {
+        weir_verdict v;
+        allowed = weir_check_all(d.t, keys, s.costs, s.count, draw_once_in(&s.rng, 2) ? &v : NULL);
+        end_request("weir_check_all", allowed, false);
+    } else if (kind < 7) {
+        weir_verdict v;
+        allowed = weir_check(d.t, keys, s.costs[0], draw_once_in(&s.rng, 2) ? &v : NULL);
+        end_request("weir_check", allowed, false);
+    } else if (kind < 8) {
+        allowed = weir_reserve(d.t, keys, s.costs[0], 0, &wait_ns);
+        assert_true(!allowed || wait_ns == 0);
+        end_request("weir_reserve", allowed, is_queue(s.at[0]));
+    } else if (kind < 9 && key->used != 0) {
+        const uint64_t units = 1 + random_below(&s.rng, key->used);
+        key->used -= units; /* so that the other thread does not give them back as well */
+        weir_refund(d.t, keys, units);
+        s.acts = false;
+        expect_exact("weir_refund");
+    } else if (key->used + s.costs[0] <= key->most) {
+        s.acts = false; /* a charge beyond the limit would be none that fits */
+        weir_charge(d.t, keys, s.costs[0]);
+        key->used += s.costs[0];
+    }
+    s.acts = false;
+    if (s.refunded) {
+        tick_epoch(&d.w->limiter); /* a denial that was decided just before is remembered until the next tick */
+        s.refunded = false;
+    }
+}
+
+static void test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through(void **state)
+{
+    (void) state;
+    weir_policy policies[KINDS];
+    for (size_t i = 0; i < KINDS; i++) {
+        policies[i] = (weir_policy){
+            .name = kinds_of[i].name, .limits = &limits[kinds_of[i].first], .limit_count = kinds_of[i].count};
+    }
+    s.rng = test_seed();
+    for (unsigned round = 0; round < test_draws(60); round++) {
+        if (round % 20 == 0) {
+            open_two_handles(policies, KINDS);
+            s.third = weir_attach(d.w);
+        }
+        for (size_t i = 0; i < KEYS; i++) {
+            new_key(i);
+        }
+        for (int i = 0; i < 40; i++) {
+            one_request();
+            if (draw_once_in(&s.rng, 3)) {
+                expect_exact("a request");
+            } else if (draw_once_in(&s.rng, 4)) {
+                tick_epoch(&d.w->limiter);
+            }
+        }
+        expect_exact("all");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
+    };
+    return cmocka_run_group_tests_name("unit/check/between", tests, NULL, close_two_handles);
+}

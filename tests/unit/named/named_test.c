@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Making and giving up the memory of a name, by itself: how large it is made, whose name is removed, how many there may
+ * be.
+ *
+ * Guards: src/named/named.c
+ */
+#include "named/named.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "named/segment_header.h"
+#include "support/independent.h"
+#include "support/support.h"
+
+#define MIB (INT64_C(1) << 20)
+
+static char name[SEGMENT_NAME_SIZE];
+
+static weir_options some_options(void)
+{
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.shared_name = name;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    options.max_log_units = 1024;
+    options.max_processes = 2;
+    return options;
+}
+
+static void test_a_name_has_a_slash_at_its_beginning_and_no_other(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *name;
+        size_t length; /* filled up with this many bytes in all; 0: it is not */
+        bool good;
+    } rows[] = {{"/e", 0, true},    {"/edge.1-2_3", 0, true}, {"/x", 254, true},   {"/x", 255, false},
+                {"/x", 256, false}, {"/x", 300, false},       {"", 0, false},      {"/", 0, false},
+                {"e", 0, false},    {"edge", 0, false},       {"e/dge", 0, false}, {"//", 0, false},
+                {"/a/", 0, false},  {"/a/b", 0, false}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char full[320];
+        char says[200];
+        weir_error error = {.code = 0};
+        memset(full, 'x', sizeof(full));
+        memcpy(full, rows[i].name, strlen(rows[i].name));
+        full[rows[i].length != 0 ? rows[i].length : strlen(rows[i].name)] = '\0';
+        (void) snprintf(
+            says, sizeof(says),
+            "options: shared_name is \"%.40s\"; give 2 to 254 bytes, of which the first and no other is '/', "
+            "such as \"/edge\"",
+            full);
+        assert_int_equal(named_check(full, &error), rows[i].good ? 0 : -EINVAL);
+        assert_string_equal(rows[i].good ? says : error.message, says);
+        if (!rows[i].good) {
+            assert_int_equal(weir_unlink(full), -EINVAL);
+        }
+    }
+    assert_int_equal(weir_unlink(NULL), -EINVAL);
+    assert_int_equal(weir_unlink(name), -ENOENT);
+}
+
+/* More than any part takes: 2 KiB a key, 16 bytes a unit, 1 MiB a handle, 4 KiB a process, and 256 MiB. */
+static void test_new_memory_has_room_for_all_that_the_options_ask_for(void **state)
+{
+    (void) state;
+    struct {
+        weir_options options;
+        int64_t size;
+    } rows[5];
+    for (size_t i = 0; i < 5; i++) {
+        rows[i].options = some_options();
+        rows[i].size = 256 * MIB + 1000 * 2048 + 1024 * 16 + MIB + 2 * 4096;
+    }
+    rows[1].options.max_keys += 1000000;
+    rows[1].size += 1000000 * INT64_C(2048);
+    rows[2].options.max_log_units += 1 << 26;
+    rows[2].size += (INT64_C(1) << 26) * 16;
+    rows[3].options.max_threads += 100;
+    rows[3].size += 100 * MIB;
+    rows[4].options.max_processes += 1000;
+    rows[4].size += 1000 * 4096;
+    for (size_t i = 0; i < 5; i++) {
+        struct named named;
+        struct pages_owner pages;
+        weir_error error = {.code = 0};
+        assert_int_equal(named_open(&named, &pages, &rows[i].options, REPLACED_BROKEN, &error), 0);
+        assert_int_equal(segment_size(name), rows[i].size);
+        assert_true(named.making && named.first && named.segment.fresh && named.replaced == REPLACED_BROKEN);
+        assert_string_equal(named.name, name);
+        assert_memory_equal(named.header->mark, "weir segment", 13); /* and it is not ready */
+        assert_int_equal(named.header->ready, 0);
+        assert_true(pages.use == PAGES_SHARED && pages.segment == &named.segment && pages.error == 0);
+        named_close(&named);
+        assert_int_equal(segment_size(name), -1); /* it was not complete */
+        assert_false(named.making);
+    }
+    struct named zeros = {.name = ""};
+    named_close(&zeros);
+    int lock_fd = 7;
+    assert_int_equal(named_lock(&zeros, &lock_fd), 0);
+    assert_int_equal(lock_fd, -1);
+    named_unlock(lock_fd);
+}
+
+/* A name that was removed meanwhile may be another memory's, which stays. */
+static void test_the_name_of_another_memory_is_not_removed(void **state)
+{
+    (void) state;
+    const weir_options options = some_options();
+    struct named first;
+    struct named second;
+    struct pages_owner pages;
+    assert_int_equal(named_open(&first, &pages, &options, REPLACED_NONE, NULL), 0);
+    assert_int_equal(weir_unlink(name), 0);
+    assert_int_equal(named_open(&second, &pages, &options, REPLACED_NONE, NULL), 0);
+    const int64_t size = segment_size(name);
+    assert_true(size > 0);
+    named_close(&first);
+    assert_int_equal(segment_size(name), size);
+    named_close(&second);
+    assert_int_equal(segment_size(name), -1);
+}
+
+static void test_grants_are_given_where_all_that_entered_may(void **state)
+{
+    (void) state;
+    struct segment_header header;
+    memset((void *) &header, 0, sizeof(header));
+    struct named named = {.header = NULL};
+    assert_false(named_forbids_grants(&named));
+    named.header = &header;
+    assert_true(named_forbids_grants(&named));
+    header.grants = 1;
+    assert_false(named_forbids_grants(&named));
+}
+
+static void test_a_process_may_have_256_named_weirs_open(void **state)
+{
+    (void) state;
+    static struct named all[256];
+    static char names[257][SEGMENT_NAME_SIZE];
+    const size_t descriptors = count_descriptors();
+    struct pages_owner pages;
+    struct named one_more;
+    weir_options options = some_options();
+    weir_error error = {.code = 0};
+    for (size_t i = 0; i < 257; i++) {
+        char word[16];
+        (void) snprintf(word, sizeof(word), "many%zu", i);
+        segment_name(names[i], word);
+        options.shared_name = names[i];
+        if (i < 256 && named_open(&all[i], &pages, &options, REPLACED_NONE, &error) != 0) {
+            fail_msg("%zu: %s", i, error.message);
+        }
+    }
+    char says[200];
+    (void) snprintf(says, sizeof(says), "\"%s\": this process has 256 named weirs open, as many as may be", names[256]);
+    assert_int_equal(named_open(&one_more, &pages, &options, REPLACED_NONE, &error), -EMFILE);
+    assert_int_equal(error.code, -EMFILE);
+    assert_string_equal(error.message, says);
+    assert_int_equal(segment_size(names[256]), -1);
+    named_close(&all[100]);
+    assert_int_equal(named_open(&one_more, &pages, &options, REPLACED_NONE, &error), 0);
+    named_close(&one_more);
+    for (size_t i = 0; i < 256; i++) {
+        if (i != 100) {
+            named_close(&all[i]);
+        }
+    }
+    assert_int_equal(count_descriptors(), descriptors);
+}
+
+int main(void)
+{
+    segment_name(name, "named");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_name_has_a_slash_at_its_beginning_and_no_other),
+        cmocka_unit_test(test_new_memory_has_room_for_all_that_the_options_ask_for),
+        cmocka_unit_test(test_the_name_of_another_memory_is_not_removed),
+        cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
+        cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),
+    };
+    const int failed = cmocka_run_group_tests_name("unit/named/named", tests, NULL, NULL);
+    (void) shm_unlink(name);
+    return failed;
+}
