@@ -77,7 +77,7 @@ static inline const char *queued(struct server_conn *server)
     while (redisReaderGetReply(reader, &command) == REDIS_OK && command != NULL) {
         const redisReply *words = command;
         for (size_t i = 0; i < words->elements; i++) {
-            length += (size_t) snprintf(text + length, sizeof(text) - length, "%s%s", words->element[i]->str,
+            length += (size_t) snprintf(text + length, sizeof(text) - length, "%.100s%s", words->element[i]->str,
                                         i + 1 < words->elements ? " " : "\n");
             assert_true(length < sizeof(text));
         }
