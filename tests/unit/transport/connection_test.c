@@ -620,8 +620,8 @@ static void test_commands_wait_for_a_socket_that_is_full(void **state)
 static void say_heartbeat(int fd, unsigned created)
 {
     char text[200];
-    (void) snprintf(text, sizeof(text), "*8\r\n:%d\r\n:7\r\n:0\r\n:3\r\n:1\r\n:%d\r\n:%u\r\n:-12\r\n", SECONDS, 1234,
-                    created);
+    (void) snprintf(text, sizeof(text), "*8\r\n:%d\r\n:7\r\n:%d000\r\n:3\r\n:1\r\n:1234\r\n:%u\r\n:-12\r\n", SECONDS,
+                    SECONDS, created);
     say(fd, text);
 }
 
