@@ -97,4 +97,14 @@ static inline uint64_t after(double ms)
     return bucket_time(&k.rule, NOW_NS) + (uint64_t) (int64_t) (ms * (double) (MILLISECOND << BUCKET_FRACTION_BITS));
 }
 
+/* Sets the allowance of the last answer, 300 ms ago: the others have `rate` a second, and a half at most. */
+static inline void last_answer(double level_ms, uint64_t seen, double rate)
+{
+    struct allowance *allowance = &k.sync.allowance;
+    store_relaxed(&allowance->level, after(level_ms));
+    store_relaxed(&allowance->seen, seen);
+    store_relaxed(&allowance->remote_rate, rate_of(rate));
+    store_relaxed(&allowance->remote_fraction, (uint32_t) (FRACTION_WHOLE / 2));
+}
+
 #endif

@@ -596,16 +596,6 @@ static void test_a_limit_admits_its_units_in_its_period(void **state)
     }
 }
 
-/* Sets the allowance of the last answer, 300 ms ago: the others have `rate` a second, and a half at most. */
-static void last_answer(double level_ms, uint64_t seen, double rate)
-{
-    struct allowance *allowance = &k.sync.allowance;
-    store_relaxed(&allowance->level, after(level_ms));
-    store_relaxed(&allowance->seen, seen);
-    store_relaxed(&allowance->remote_rate, rate_of(rate));
-    store_relaxed(&allowance->remote_fraction, (uint32_t) (FRACTION_WHOLE / 2));
-}
-
 static void test_a_level_has_the_units_since_the_last_answer(void **state)
 {
     (void) state;
