@@ -1,0 +1,568 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A node whose fleet is this test: when it begins rounds, what it tells in them, and what it makes of each answer.
+ *
+ * Guards: src/fleet/round.c, src/fleet/fleet.c, src/fleet/keys/report.c, src/fleet/keys/merge.c,
+ * src/fleet/keys/merge_bucket.c, src/fleet/keys/gather.c, src/fleet/keys/reading.c
+ */
+#include <errno.h>
+
+#include "algorithm/window.h"
+#include "fleet/keys/reading.h"
+#include "support/nodes.h"
+#include "support/policies.h"
+
+#define TOLD 1100
+
+/* 20 seconds into a minute. */
+#define MINUTE_NUMBER UINT64_C(29333333)
+#define MINUTE_NS     (60 * SECOND)
+
+/* The transport, and what it answers. Each round is answered in the step after it. */
+static struct {
+    struct transport base;
+    struct fake_clock clock;
+    weir *w;
+    weir_thread *t;
+    weir_key key;
+    struct round *under_way;
+    bool down, silent, fails;
+    struct transport_counts counts;
+    int status;
+    uint64_t remote, remote_refunds,
+        reset; /* units of others, refunds; units that a reset refunds in the node's name */
+    uint32_t live, suspect;
+    uint64_t watermark_ago_ns, trip_ns;
+    bool lost_state;
+    /* Of the last round, and of the last one with reports. */
+    unsigned rounds;
+    uint64_t begun_ns;
+    struct round last;
+    size_t told_count;
+    struct report told[TOLD];
+} f;
+
+static int told_begin(struct transport *t, struct round *round, uint64_t now_ns)
+{
+    (void) t;
+    if (f.down) {
+        return -ENOTCONN;
+    }
+    assert_null(f.under_way);
+    f.under_way = round;
+    f.begun_ns = round->sent_ns = now_ns;
+    f.last = *round;
+    f.rounds++;
+    if (round->report_count != 0) {
+        f.told_count = round->report_count;
+        memcpy(f.told, round->reports, round->report_count * sizeof(f.told[0]));
+    }
+    return 0;
+}
+
+static enum transport_event told_step(struct transport *t, uint64_t now_ns)
+{
+    (void) t;
+    struct round *round = f.under_way;
+    if (round == NULL || f.silent) {
+        return TRANSPORT_NOTHING;
+    }
+    f.under_way = NULL;
+    if (f.fails) {
+        return TRANSPORT_ROUND_FAILED;
+    }
+    for (size_t i = 0; i < round->report_count; i++) {
+        struct report *report = &round->reports[i];
+        report->status = f.status;
+        report->author_count = report->count;
+        report->author_refunds = report->refunds + (i + 1 == round->report_count ? f.reset : 0);
+        report->sum = report->count + f.remote;
+        report->sum_demand = report->demand + f.remote;
+        report->sum_refunds = report->author_refunds + f.remote_refunds;
+        report->tat_answer_us = report->now_us;
+    }
+    f.reset = round->report_count != 0 ? 0 : f.reset; /* once */
+    round->received_ns = now_ns;
+    round->sent_ns = now_ns - f.trip_ns;
+    round->fleet_wall_ns = f.clock.wall_ns;
+    round->live_nodes = f.live;
+    round->suspect_nodes = f.suspect;
+    round->watermark_ns = f.clock.wall_ns - f.watermark_ago_ns;
+    round->lost_state = f.lost_state;
+    round->sent_size = 100;
+    return TRANSPORT_ROUND_DONE;
+}
+
+static enum transport_state told_state(const struct transport *t)
+{
+    (void) t;
+    return f.down ? TRANSPORT_DOWN : f.under_way != NULL ? TRANSPORT_BUSY : TRANSPORT_READY;
+}
+
+static size_t told_wait_for(const struct transport *t, struct pollfd *fds, uint64_t *deadline_ns)
+{
+    (void) t;
+    (void) fds;
+    (void) deadline_ns;
+    return 0;
+}
+
+static const char *told_problem(const struct transport *t)
+{
+    (void) t;
+    return f.down ? "it is down" : NULL;
+}
+
+static const char *told_server(const struct transport *t)
+{
+    (void) t;
+    return "the test";
+}
+
+static struct transport_counts told_counts(const struct transport *t)
+{
+    (void) t;
+    return f.counts;
+}
+
+static void told_close(struct transport *t)
+{
+    (void) t;
+}
+
+static const struct transport_ops told_ops = {.begin = told_begin,
+                                              .step = told_step,
+                                              .state = told_state,
+                                              .wait_for = told_wait_for,
+                                              .problem = told_problem,
+                                              .server = told_server,
+                                              .counts = told_counts,
+                                              .close = told_close};
+
+static void advance(uint64_t ms)
+{
+    fake_clock_advance(&f.clock, ms * MILLISECOND);
+    assert_true(weir_poll(f.w) >= 0);
+}
+
+static void pass_ms(uint64_t ms)
+{
+    for (uint64_t done = 0; done < ms; done += STEP_MS) {
+        advance(STEP_MS);
+    }
+}
+
+static size_t max_keys = 1000;
+
+static void told_open(const weir_limit *limit)
+{
+    memset(&f, 0, sizeof(f));
+    f.base.ops = &told_ops;
+    f.live = 1;
+    fake_clock_init(&f.clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &f.clock.clock;
+    options.sync_interval_ms = INTERVAL_MS;
+    options.max_keys = max_keys;
+    options.max_threads = 2;
+    options.expected_nodes = 1;
+    options.redis_timeout_ms = 10;
+    weir_error error;
+    const weir_policy policy = patient_policy_of(limit);
+    if (weir_open_on(&options, &f.base, &f.w, &error) != 0 || weir_set_policies(f.w, &policy, 1, &error) != 0) {
+        fail_msg("%s", error.message);
+    }
+    f.t = weir_attach(f.w);
+    f.key = weir_make_key(f.w, weir_find_policy(f.w, "p"), "key", 3);
+}
+
+/* As told_open, and the node has joined, half an interval before its next round. */
+static void told_start(const weir_limit *limit)
+{
+    told_open(limit);
+    pass_ms(INTERVAL_MS + INTERVAL_MS / 2);
+    assert_true(f.w->fleet->clock.known);
+}
+
+static void told_end(void)
+{
+    f.down = true;
+    weir_close(f.w);
+}
+
+static weir_stats stats(void)
+{
+    weir_stats stats;
+    weir_get_stats(f.w, &stats);
+    return stats;
+}
+
+/* The key's cell, and its full sync state. */
+static struct cell *cell(struct sync_full **sync)
+{
+    struct node node = {.w = f.w, .t = f.t, .key = f.key};
+    const uint32_t at = cell_of(&node);
+    assert_int_not_equal(at, TABLE_NONE);
+    *sync = sync_of(&f.w->limiter.process.syncs, at);
+    return &f.w->limiter.process.table.cells[at];
+}
+
+static uint64_t window_units(void)
+{
+    struct sync_full *sync;
+    return window_count(cell_state(dwcas_read(&cell(&sync)->state)));
+}
+
+static const weir_limit minute = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = MINUTE_NS};
+static const weir_limit sliding = {.algorithm = WEIR_SLIDING_WINDOW, .limit = 1000, .period_ns = MINUTE_NS};
+static const weir_limit bucket = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = MINUTE_NS, .burst = 1000};
+
+static void test_a_node_asks_the_time_first_and_then_tells_each_interval(void **state)
+{
+    (void) state;
+    told_open(&minute);
+    advance(10);
+    assert_int_equal(f.rounds, 1);
+    assert_true(f.last.asks && f.last.first && !f.last.leaves);
+    assert_int_equal(f.last.report_count, 0);
+    assert_int_equal(f.last.fleet_ns, 0);
+    assert_int_equal(f.last.wall_ns, f.clock.wall_ns);
+    assert_int_equal(f.last.suspect_ms, 3 * INTERVAL_MS);
+    assert_int_equal(f.last.node_lifetime_ms, 10000);
+    assert_int_equal(strlen(f.last.node), 12);
+    assert_int_equal(strspn(f.last.node, "0123456789abcdef"), 12);
+    const uint64_t first_ns = f.begun_ns;
+    advance(10);
+    assert_int_equal(f.rounds, 2); /* at once: the first one had no reports */
+    assert_true(!f.last.asks && !f.last.first);
+    assert_int_equal(f.last.fleet_ns, f.clock.wall_ns);
+    for (unsigned i = 1; i <= 10; i++) {
+        while (f.rounds < 2 + i) {
+            advance(10);
+        }
+        assert_int_equal(f.begun_ns, first_ns + i * INTERVAL_MS * MILLISECOND);
+        assert_false(f.last.asks);
+    }
+    /* A slow answer moves no later round. */
+    f.silent = true;
+    pass_ms(INTERVAL_MS + 50);
+    f.silent = false;
+    while (f.rounds < 14) {
+        advance(10);
+    }
+    while (f.rounds < 15) {
+        advance(10);
+    }
+    const uint64_t off_ns = (f.begun_ns - first_ns) % (INTERVAL_MS * MILLISECOND);
+    assert_in_range(off_ns, 0, INTERVAL_MS * MILLISECOND / 4);
+    const weir_stats s = stats();
+    assert_int_equal(s.sync_error_count, 0);
+    assert_int_equal(s.sync_count, f.rounds - (f.under_way != NULL));
+    assert_int_equal(s.live_nodes, 1);
+    told_end();
+}
+
+static void test_a_round_that_failed_leaves_all_to_the_next(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 300);
+    f.fails = true;
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    assert_int_equal(f.told[0].count, 300);
+    assert_int_equal(stats().sync_error_count, 1);
+    f.told_count = 0;
+    f.fails = false;
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    assert_int_equal(f.told[0].count, 300);
+    assert_int_equal(f.told[0].acked, 0);
+    /* After more than three intervals the next round only asks whether the fleet is there. */
+    f.fails = true;
+    pass_ms(4 * INTERVAL_MS + 100);
+    assert_false(f.last.report_count != 0 && f.last.asks);
+    assert_true(f.last.asks);
+    f.fails = false;
+    const uint64_t back_ns = f.clock.monotonic_ns;
+    while (f.last.asks) {
+        advance(10);
+    }
+    assert_true(f.begun_ns - back_ns <= INTERVAL_MS * MILLISECOND + 50 * MILLISECOND); /* at once after the answer */
+    told_end();
+}
+
+static void test_a_window_is_told_by_its_number_until_it_is_over(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 300);
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    const struct report *told = f.told;
+    char record[40];
+    (void) snprintf(record, sizeof(record), "}:f1m:p:key:%llu", (unsigned long long) MINUTE_NUMBER);
+    assert_string_equal(told->record + 9, record);
+    assert_ptr_equal(strstr(told->record, "weir:{"), told->record);
+    assert_memory_equal(told->author, f.last.node, 12);
+    assert_int_equal(told->author[12], '.');
+    assert_int_equal(told->kind, REPORT_WINDOW);
+    assert_int_equal(told->count, 300);
+    assert_int_equal(told->demand, 300);
+    assert_int_equal(told->acked + told->refunds + told->reset_us + told->reset_kept, 0);
+    /* It counts in its own minute and in the next, and lives a second longer. */
+    const uint64_t end_ns = (MINUTE_NUMBER + 2) * MINUTE_NS;
+    const uint64_t told_ns = f.w->fleet->gather.now_ns;
+    assert_int_equal(told->expire_ms, (end_ns - told_ns) / MILLISECOND + 1000);
+    /* The next report has what was acknowledged, and what was denied. */
+    weir_charge(f.t, &f.key, 100);
+    assert_false(weir_check(f.t, &f.key, 900, NULL));
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    assert_int_equal(told->count, 400);
+    assert_int_equal(told->acked, 300);
+    assert_int_equal(told->demand, 1300);
+    /* Given back. */
+    weir_refund(f.t, &f.key, 150);
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(told->count, 400);
+    assert_int_equal(told->refunds, 150);
+    weir_refund(f.t, &f.key, 10);
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(told->refunds, 160);
+    /* In the next minute what is new of the one before is told first. */
+    while (f.clock.wall_ns < (MINUTE_NUMBER + 1) * MINUTE_NS) {
+        pass_ms(100);
+    }
+    weir_charge(f.t, &f.key, 700);
+    f.told_count = 0;
+    while (f.told_count == 0) {
+        advance(10);
+    }
+    assert_int_equal(f.told_count, 2);
+    assert_string_equal(told[0].record, told[0].record);
+    assert_ptr_equal(strstr(told[0].record, ":29333333"), told[0].record + strlen(told[0].record) - 9);
+    assert_ptr_equal(strstr(told[1].record, ":29333334"), told[1].record + strlen(told[1].record) - 9);
+    assert_int_equal(told[0].count, 400);
+    assert_int_equal(told[0].refunds, 160);
+    assert_int_equal(told[1].count, 700);
+    assert_int_equal(told[1].refunds, 0);
+    told_end();
+}
+
+static void test_a_reset_is_told_until_it_is_answered(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 300);
+    pass_ms(INTERVAL_MS);
+    weir_charge(f.t, &f.key, 20);
+    f.status = -EAGAIN;
+    f.told_count = 0;
+    const uint64_t reset_us = f.clock.wall_ns / 1000;
+    f.down = true; /* else it is waited for */
+    assert_int_not_equal(weir_reset(f.w, &f.key), 0);
+    f.down = false;
+    for (int i = 0; i < 2; i++) {
+        pass_ms(INTERVAL_MS);
+        assert_int_equal(f.told_count, 2); /* both windows, as the reset may be of both */
+        f.told_count = 0;
+        assert_in_range(f.told[1].reset_us, reset_us - 10000, reset_us + 10000);
+        assert_int_equal(f.told[1].count, 320);
+        assert_int_equal(f.told[1].refunds, 320); /* it is in force here */
+        f.status = 0;
+    }
+    assert_int_equal(window_units(), 0);
+    weir_charge(f.t, &f.key, 500);
+    pass_ms(INTERVAL_MS);
+    const struct report *last = &f.told[f.told_count - 1];
+    assert_int_equal(last->reset_us, 0);
+    assert_int_equal(last->count, 820);
+    assert_int_equal(last->refunds, 320);
+    told_end();
+}
+
+/* One answer after the other to a key of which 100 units were used here. */
+static void test_an_answer_counts_the_units_of_the_others(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t remote, remote_refunds, reset;
+        uint64_t units, deficit, local_refunds; /* then */
+    } answers[][3] = {
+        {{250, 0, 0, 350, 0, 0}, {250, 40, 0, 310, 0, 0}, {300, 40, 0, 360, 0, 0}},
+        {{250, 0, 0, 350, 0, 0}, {200, 0, 0, 350, 0, 0}, {260, 0, 0, 360, 0, 0}}, /* R3: what was lost stays */
+        {{250, 0, 0, 350, 0, 0}, {250, 40, 0, 310, 0, 0}, {250, 30, 0, 310, 0, 0}},
+        {{250, 0, 60, 290, 0, 60}, {250, 0, 0, 290, 0, 60}, {250, 0, 10, 280, 0, 70}},
+        {{10, 300, 0, 0, 190, 0}, {110, 300, 0, 0, 90, 0}, {250, 300, 0, 50, 0, 0}}, /* both have given back the same */
+        {{10, 300, 0, 0, 190, 0}, {200, 300, 0, 0, 0, 0}, {200, 300, 0, 0, 0, 0}},
+    };
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        for (int kind = 0; kind < 2; kind++) {
+            told_start(kind == 0 ? &minute : &sliding);
+            weir_charge(f.t, &f.key, 100);
+            for (size_t n = 0; n < 3; n++) {
+                f.remote = answers[i][n].remote;
+                f.remote_refunds = answers[i][n].remote_refunds;
+                f.reset = answers[i][n].reset;
+                struct sync_full *sync;
+                (void) cell(&sync);
+                struct node node = {.w = f.w, .t = f.t, .key = f.key};
+                mark_as_asked(&node);
+                f.told_count = 0;
+                pass_ms(INTERVAL_MS);
+                assert_true(f.told_count != 0);
+                const struct report *told = &f.told[f.told_count - 1];
+                assert_int_equal(told->count, 100); /* R1 */
+                (void) cell(&sync);
+                const struct refund_ledger *ledger = refund_ledger_of(&f.w->limiter.process, cell_of(&node));
+                const uint64_t words[2] = {load_relaxed(&ledger->refunds[0]), load_relaxed(&ledger->refunds[1])};
+                const uint64_t refunds = reading_refunds_of(words, load_relaxed(&sync->allowance.seq));
+                if (window_units() != answers[i][n].units || sync->now.deficit != answers[i][n].deficit ||
+                    refunds != answers[i][n].local_refunds) {
+                    fail_msg("case %zu, answer %zu: %u units, deficit %u, refunds %u", i, n, (unsigned) window_units(),
+                             (unsigned) sync->now.deficit, (unsigned) refunds);
+                }
+                assert_int_equal(sync->now.acked, 100);
+            }
+            told_end();
+        }
+    }
+}
+
+static void test_what_was_not_answered_is_told_again_and_what_was_refused_is_not(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 300);
+    f.status = -EAGAIN;
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    weir_stats s = stats();
+    assert_int_equal(s.report_retry_count, 1);
+    assert_int_equal(s.report_count, 0);
+    assert_int_equal(s.rejected_report_count, 0);
+    f.told_count = 0;
+    f.status = -EPROTO;
+    f.trip_ns = 7 * MILLISECOND;
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    s = stats();
+    assert_int_equal(s.report_retry_count, 1);
+    assert_int_equal(s.rejected_report_count, 1);
+    assert_int_equal(s.report_count, 0);
+    assert_int_equal(s.round_trip_ns, 7 * MILLISECOND);
+    struct sync_full *sync;
+    (void) cell(&sync);
+    assert_int_equal(sync->now.acked, 0);
+    f.told_count = 0;
+    f.status = 0;
+    pass_ms(2 * SCAN_INTERVALS * INTERVAL_MS); /* it is scanned */
+    assert_true(f.told_count != 0);
+    assert_int_equal(f.told[f.told_count - 1].count, 300);
+    assert_true(stats().report_count >= 1);
+    told_end();
+}
+
+static void test_a_fleet_that_has_lost_its_data_is_told_everything_once(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 300);
+    pass_ms(INTERVAL_MS);
+    f.told_count = 0;
+    pass_ms(8 * INTERVAL_MS);
+    for (size_t i = 0; i < f.told_count; i++) {
+        assert_int_equal(f.told[i].acked, 300);
+    }
+    f.lost_state = true;
+    pass_ms(INTERVAL_MS);
+    f.lost_state = false;
+    assert_int_equal(stats().redis_lost_state_count, 1);
+    bool again = false;
+    for (unsigned i = 0; i < 5 * INTERVAL_MS / STEP_MS; i++) {
+        f.told_count = 0;
+        advance(STEP_MS);
+        again = again || (f.told_count != 0 && f.told[0].count == 300 && f.told[0].acked == 0);
+    }
+    assert_true(again);
+    told_end();
+}
+
+/* A round has room for a thousand reports; the rest follows at once. */
+static void test_what_a_round_has_no_room_for_follows_at_once(void **state)
+{
+    (void) state;
+    max_keys = 10000;
+    told_start(&minute);
+    max_keys = 1000;
+    for (uint32_t i = 0; i < 2500; i++) {
+        const weir_key key = weir_make_key(f.w, weir_find_policy(f.w, "p"), (const char *) &i, sizeof(i));
+        weir_charge(f.t, &key, 600);
+    }
+    size_t told = 0;
+    unsigned rounds = 0;
+    uint64_t first_ns = 0;
+    for (unsigned i = 0; i < INTERVAL_MS / STEP_MS + 3 && told < 2500; i++) {
+        f.told_count = 0;
+        advance(STEP_MS);
+        assert_true(f.told_count <= 1000);
+        first_ns = first_ns == 0 && f.told_count != 0 ? f.begun_ns : first_ns;
+        rounds += f.told_count != 0;
+        told += f.told_count;
+    }
+    assert_int_equal(told, 2500);
+    assert_in_range(rounds, 3, 6); /* and a bound in time */
+    told_end();
+}
+
+/* A bucket of 1000 units a minute, used up to an hour by others, or by nobody. */
+static void test_an_answer_moves_a_bucket_to_the_fleets_time(void **state)
+{
+    (void) state;
+    told_start(&bucket);
+    weir_charge(f.t, &f.key, 300);
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told_count, 1);
+    const struct report *told = f.told;
+    assert_string_equal(told->record + 9, "}:b1m:p:key");
+    assert_int_equal(told->kind, REPORT_BUCKET);
+    assert_int_equal(told->count, 300);
+    assert_int_equal(told->unit_ps, UINT64_C(60000000000));
+    struct sync_full *sync;
+    struct cell *at = cell(&sync);
+    assert_int_equal(sync->now.acked, 300);
+    assert_int_equal(bucket_total(cell_state(dwcas_read(&at->state))), 300);
+    /* The node's own units stay owed, whatever an answer says that has no more of the others. */
+    const uint64_t tat = cell_state(dwcas_read(&at->state)).a;
+    weir_charge(f.t, &f.key, 100);
+    pass_ms(INTERVAL_MS);
+    assert_int_equal(f.told[0].count, 400);
+    assert_int_equal(f.told[0].acked, 300);
+    assert_int_equal(cell_state(dwcas_read(&at->state)).a - tat, 100 * 60 * MILLISECOND << BUCKET_FRACTION_BITS);
+    /* What others have given back is taken off. */
+    struct node node = {.w = f.w, .t = f.t, .key = f.key};
+    f.remote = f.remote_refunds = 50;
+    make_urgent(&node);
+    pass_ms(INTERVAL_MS);
+    (void) cell(&sync);
+    assert_int_equal(load_relaxed(&sync->now.remote), 50);
+    assert_int_equal(load_relaxed(&sync->now.remote_refunds), 50);
+    told_end();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_node_asks_the_time_first_and_then_tells_each_interval),
+        cmocka_unit_test(test_a_round_that_failed_leaves_all_to_the_next),
+        cmocka_unit_test(test_a_window_is_told_by_its_number_until_it_is_over),
+        cmocka_unit_test(test_a_reset_is_told_until_it_is_answered),
+        cmocka_unit_test(test_an_answer_counts_the_units_of_the_others),
+        cmocka_unit_test(test_what_was_not_answered_is_told_again_and_what_was_refused_is_not),
+        cmocka_unit_test(test_a_fleet_that_has_lost_its_data_is_told_everything_once),
+        cmocka_unit_test(test_what_a_round_has_no_room_for_follows_at_once),
+        cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
+    };
+    return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
+}
