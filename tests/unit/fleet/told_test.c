@@ -3,7 +3,7 @@
  * A node whose fleet is this test: when it begins rounds, what it tells in them, and what it makes of each answer.
  *
  * Guards: src/fleet/round.c, src/fleet/fleet.c, src/fleet/keys/report.c, src/fleet/keys/merge.c,
- * src/fleet/keys/merge_bucket.c, src/fleet/keys/gather.c, src/fleet/keys/reading.c
+ * src/fleet/keys/merge_bucket.c, src/fleet/keys/gather.c, src/fleet/keys/reading.c, src/fleet/keys/report_history.c
  */
 #include <errno.h>
 
@@ -40,6 +40,10 @@ static struct {
     struct round last;
     size_t told_count;
     struct report told[TOLD];
+    struct history_report log; /* of the first report */
+    /* Of a log: what is answered beside. */
+    uint64_t log_own, log_sum;
+    struct history_report log_answer;
 } f;
 
 static int told_begin(struct transport *t, struct round *round, uint64_t now_ns)
@@ -56,6 +60,9 @@ static int told_begin(struct transport *t, struct round *round, uint64_t now_ns)
     if (round->report_count != 0) {
         f.told_count = round->report_count;
         memcpy(f.told, round->reports, round->report_count * sizeof(f.told[0]));
+        if (round->reports[0].history != NULL) {
+            f.log = *round->reports[0].history;
+        }
     }
     return 0;
 }
@@ -80,6 +87,14 @@ static enum transport_event told_step(struct transport *t, uint64_t now_ns)
         report->sum_demand = report->demand + f.remote;
         report->sum_refunds = report->author_refunds + f.remote_refunds;
         report->tat_answer_us = report->now_us;
+        if (report->history != NULL) {
+            report->author_count = f.log_own;
+            report->sum = f.log_sum;
+            report->history->group_count = f.log_answer.group_count;
+            report->history->reset_us = f.log_answer.reset_us;
+            report->history->other_authors = 1;
+            memcpy(report->history->groups, f.log_answer.groups, sizeof(f.log_answer.groups));
+        }
     }
     f.reset = round->report_count != 0 ? 0 : f.reset; /* once */
     round->received_ns = now_ns;
@@ -551,6 +566,151 @@ static void test_an_answer_moves_a_bucket_to_the_fleets_time(void **state)
     told_end();
 }
 
+static const weir_limit log_limit = {.algorithm = WEIR_SLIDING_LOG, .limit = 1000, .period_ns = MINUTE_NS};
+
+/* Until the next round that tells of a key, and its answer is taken in. */
+static void tell_log(void)
+{
+    f.told_count = 0;
+    while (f.told_count == 0 || f.under_way != NULL) {
+        advance(10);
+    }
+    assert_int_equal(f.told_count, 1);
+}
+
+static void answer_log(uint64_t own, uint64_t sum)
+{
+    f.log_own = own;
+    f.log_sum = sum;
+}
+
+static void expect_log(uint64_t first, uint32_t count, uint64_t refund_from, uint64_t refund_to, uint64_t live)
+{
+    if (f.log.first != first || f.log.time_count != count || f.log.refund_from != refund_from ||
+        f.log.refund_to != refund_to || f.log.live != live) {
+        fail_msg("from %u so many %u, refunds %u to %u, live %u", (unsigned) f.log.first, f.log.time_count,
+                 (unsigned) f.log.refund_from, (unsigned) f.log.refund_to, (unsigned) f.log.live);
+    }
+}
+
+static uint64_t log_room(void)
+{
+    struct node node = {.w = f.w, .t = f.t, .key = f.key};
+    return room(&node);
+}
+
+static void test_a_log_is_told_unit_by_unit(void **state)
+{
+    (void) state;
+    told_start(&log_limit);
+    const uint64_t first_us = f.clock.wall_ns / 1000;
+    weir_charge(f.t, &f.key, 5);
+    advance(10);
+    weir_charge(f.t, &f.key, 3);
+    answer_log(8, 8);
+    tell_log();
+    const struct report *told = f.told;
+    assert_string_equal(told->record + 9, "}:l1m:p:key");
+    assert_int_equal(told->kind, REPORT_HISTORY);
+    assert_string_equal(f.log.demand_record + 9, "}:l1m?p:key");
+    assert_memory_equal(f.log.demand_record, told->record, 9);
+    expect_log(0, 8, 8, 8, 8);
+    for (unsigned i = 0; i < 8; i++) {
+        assert_int_equal(f.log.times_us[i], first_us + (i < 5 ? 0 : 10000));
+    }
+    assert_int_equal(told->count, 8);
+    assert_int_equal(told->demand, 8);
+    assert_int_equal(told->expire_ms, 61000);
+    assert_int_equal(f.log.period_us, 60000000);
+    assert_int_equal(f.log.limit, 1000);
+    assert_int_equal(f.log.window_first, 0);
+    assert_int_equal(f.log.now_us, f.w->fleet->gather.now_ns / 1000);
+    /* New units alone; after a round that was not answered, all again. */
+    weir_charge(f.t, &f.key, 2);
+    answer_log(10, 10);
+    f.status = -EAGAIN;
+    tell_log();
+    expect_log(8, 2, 10, 10, 10);
+    assert_int_equal(f.told[0].count, 10);
+    f.status = 0;
+    tell_log();
+    expect_log(0, 10, 10, 10, 10);
+    /* What is given back: the last units; their numbers are used again. */
+    weir_refund(f.t, &f.key, 4);
+    answer_log(6, 6);
+    tell_log();
+    expect_log(6, 0, 6, 10, 6);
+    weir_charge(f.t, &f.key, 1);
+    answer_log(7, 7);
+    tell_log();
+    expect_log(6, 1, 7, 7, 7);
+    /* The fleet has lost some: all are told again. */
+    weir_charge(f.t, &f.key, 1);
+    answer_log(3, 3);
+    tell_log();
+    expect_log(7, 1, 8, 8, 8);
+    answer_log(8, 8);
+    tell_log();
+    expect_log(0, 8, 8, 8, 8);
+    /* Not so where it has as many units as the limit, of which it keeps the latest. */
+    weir_charge(f.t, &f.key, 1);
+    answer_log(3, 1000);
+    tell_log();
+    expect_log(8, 1, 9, 9, 9);
+    answer_log(10, 10);
+    weir_charge(f.t, &f.key, 1);
+    tell_log();
+    expect_log(9, 1, 10, 10, 10);
+    /* A report has 256 units; the rest follows. */
+    weir_charge(f.t, &f.key, 300);
+    answer_log(266, 266);
+    f.told_count = 0;
+    while (f.told_count == 0) {
+        advance(10);
+    }
+    expect_log(10, 256, 310, 310, 266);
+    tell_log();
+    expect_log(266, 44, 310, 310, 310);
+    told_end();
+}
+
+/* The fleet has 5 + 4 units of one moment, and 3 + 8 of a second later; the 8 are this node's. */
+static void test_a_log_takes_its_own_units_out_of_the_answer(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t own, sum;
+        uint64_t first, second;    /* units of the two groups that the fleet answers */
+        uint64_t left, left_later; /* of 1000; and when the first moment has left the window */
+    } cases[] = {
+        {8, 20, 9, 11, 980, 989}, {8, 8, 5, 3, 992, 997},   {8, 12, 9, 3, 988, 997},
+        {8, 16, 5, 11, 984, 989}, {6, 18, 7, 11, 980, 989}, /* two have left the fleet's window already */
+        {0, 12, 4, 8, 980, 989},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        told_start(&log_limit);
+        struct history_report *answer = &f.log_answer;
+        const uint64_t first_ns = f.clock.wall_ns;
+        weir_charge(f.t, &f.key, 5);
+        answer_log(5, 5);
+        tell_log();
+        while (f.clock.wall_ns < first_ns + SECOND) {
+            advance(10);
+        }
+        weir_charge(f.t, &f.key, 3);
+        answer->group_count = 2;
+        answer->groups[0] = (struct history_group){first_ns / 1000, cases[i].first};
+        answer->groups[1] = (struct history_group){first_ns / 1000 + 1000000, cases[i].second};
+        answer_log(cases[i].own, cases[i].sum);
+        tell_log();
+        assert_int_equal(log_room(), cases[i].left);
+        f.down = true;
+        pass_ms((first_ns + MINUTE_NS - f.clock.wall_ns) / MILLISECOND + 20);
+        assert_int_equal(log_room(), cases[i].left_later);
+        told_end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +723,8 @@ int main(void)
         cmocka_unit_test(test_a_fleet_that_has_lost_its_data_is_told_everything_once),
         cmocka_unit_test(test_what_a_round_has_no_room_for_follows_at_once),
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
+        cmocka_unit_test(test_a_log_is_told_unit_by_unit),
+        cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }
