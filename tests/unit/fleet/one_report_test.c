@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One report of a key: which numbers a bucket's report has, and when a key is due. There is no fleet: the test says
- * what is known of the key. An interval has 200 ms; a unit of the bucket takes a millisecond.
+ * One report of a key: what was asked for, which numbers a bucket's report has, and when a key is due. There is no
+ * fleet: the test says what is known of the key. An interval has 200 ms; a unit of the bucket takes a millisecond.
  *
  * Guards: src/fleet/keys/report_bucket.c, src/fleet/keys/account.c, src/fleet/keys/record.c,
- * src/fleet/keys/record_text.c, src/fleet/keys/waive.c
+ * src/fleet/keys/record_text.c, src/fleet/keys/waive.c, src/fleet/keys/demand.c
  */
 #include <stdlib.h>
 
 #include "algorithm/window.h"
 #include "fleet/keys/account.h"
+#include "fleet/keys/demand.h"
 #include "fleet/keys/reading.h"
 #include "fleet/keys/record_text.h"
 #include "fleet/keys/report_bucket.h"
@@ -542,6 +543,139 @@ static void test_a_bucket_counts_on_past_the_end_of_its_total(void **state)
     assert_int_equal(k.sync.demand.recent_units, 0);
 }
 
+static void test_units_that_were_admitted_are_demand_once(void **state)
+{
+    (void) state;
+    begin(&fixed);
+    struct sync_counts *counts = &k.sync.now;
+    struct demand_stats *demand = &k.sync.demand;
+    demand->recent_units = 99;
+    demand_begin(&k.sync);
+    *counts = (struct sync_counts){.own = 10, .demand = 15};
+    static const uint64_t own[] = {30, 30, 25, 31};
+    static const uint64_t more[] = {20, 20, 20, 21};
+    for (size_t i = 0; i < 4; i++) {
+        demand_local(&k.sync, counts, own[i]);
+        assert_int_equal(counts->own, 10 + more[i]);
+        assert_int_equal(counts->demand, 15 + more[i]);
+        assert_int_equal(demand->local_demand, more[i]);
+        assert_int_equal(demand->recent_units, more[i]);
+    }
+    /* Elsewhere: what the sum has grown by, less the local part. */
+    counts->remote_demand = 50;
+    demand->remote_demand = 7;
+    const struct report report = {.demand = 100, .sum_demand = 180};
+    demand_remote(&k.sync, counts, &report);
+    assert_int_equal(counts->remote_demand, 80);
+    assert_int_equal(demand->remote_demand, 37);
+    demand_remote(&k.sync, counts, &(struct report){.demand = 100, .sum_demand = 170}); /* it has lost some */
+    assert_int_equal(counts->remote_demand, 80);
+    assert_int_equal(demand->remote_demand, 37);
+}
+
+static void test_denied_units_are_demand_and_tell_a_recent_rate(void **state)
+{
+    (void) state;
+    static const struct {
+        double inspected_ms, before_ms, recent_ms; /* the last inspection, the last round, the last rate (of 500) */
+        uint64_t admitted, denied;
+        double rate;
+        bool risen, idle;
+    } cases[] = {
+        {200, 200, 200, 0, 8, 40, false, false},
+        {200, 200, 200, 4, 3, 0, false, false}, /* too few tell none, and after an interval there is none */
+        {200, 200, 199, 4, 3, 500, false, false},
+        {200, 200, 200, 5, 3, 40, false, false},
+        {200, 200, 200, 100, 76, 880, false, false}, /* 140 were expected */
+        {200, 200, 200, 100, 77, 885, true, false},  /* and three deviations more are no chance */
+        {100, 200, 200, 100, 50, 1500, true, false},
+        /* Within the last interval, or since the round before. A key that was not looked at for longer was idle. */
+        {600, 200, 200, 0, 100, 500, false, false},
+        {601, 200, 200, 0, 100, 500, false, true},
+        {900, 500, 200, 0, 100, 200, false, false},
+        {901, 500, 200, 0, 100, 200, false, true},
+        {100000, 200, 200, 0, 100, 500, false, true},
+        {0, 200, 200, 0, 8, 8e9, true, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin(&fixed);
+        struct demand_stats *demand = &k.sync.demand;
+        k.fleet.gather.before_ns = ago(cases[i].before_ms);
+        store_relaxed(&k.sync.allowance.inspected_ns, ago(cases[i].inspected_ms));
+        store_relaxed(&k.sync.denied, cases[i].denied);
+        demand->recent_rate = rate_of(500);
+        demand->recent_ns = ago(cases[i].recent_ms);
+        demand->denied[1] = true;
+        demand_begin(&k.sync);
+        demand_local(&k.sync, &k.sync.now, cases[i].admitted);
+        assert_int_equal(demand_denied(&k.fleet, &k.sync, UINT64_MAX, 0, NOW_NS), cases[i].denied);
+        assert_int_equal(k.sync.now.demand, cases[i].admitted + cases[i].denied);
+        assert_int_equal(demand->local_demand, cases[i].admitted + cases[i].denied);
+        assert_int_equal(load_relaxed(&k.sync.denied), 0);
+        assert_true(demand->denied[0] && !demand->denied[1]);
+        const double rate = (double) demand->recent_rate / 65536;
+        if (fabs(rate - cases[i].rate) > 1 || demand->risen != cases[i].risen || demand->idle != cases[i].idle) {
+            fail_msg("case %zu: rate %.1f, risen %d, idle %d", i, rate, demand->risen, demand->idle);
+        }
+        const bool told = cases[i].admitted + cases[i].denied >= RECENT_UNITS;
+        assert_int_equal(demand->recent_ns, told ? NOW_NS : ago(cases[i].recent_ms));
+        /* An answer is stale until there is a new one, where the key was idle. */
+        assert_int_equal(load_relaxed(&k.sync.allowance.inspected_ns),
+                         cases[i].idle ? ago(cases[i].inspected_ms) : NOW_NS);
+        assert_int_equal(demand_denied(&k.fleet, &k.sync, UINT64_MAX, 0, NOW_NS), 0);
+        assert_true(!demand->denied[0] && demand->denied[1]);
+    }
+    begin(&fixed);
+    store_relaxed(&k.sync.denied, UINT64_MAX);
+    assert_int_equal(demand_denied(&k.fleet, &k.sync, UINT64_MAX, 0, NOW_NS), WEIR_MAX_UNITS);
+}
+
+/* A key that was given room for its demand just now: is its use new, or does it go on? */
+static void test_a_key_that_is_looked_at_anew_keeps_its_demand_where_its_use_goes_on(void **state)
+{
+    (void) state;
+    for (int steady = 0; steady < 2; steady++) {
+        for (int known = 0; known < 2; known++) {
+            begin(&fixed);
+            struct demand_stats *demand = &k.sync.demand;
+            demand->learned_ns = known != 0 ? ago(400) : 0;
+            demand->recent_units = 100;
+            demand->idle = true;
+            demand_reset(&k.sync, NOW_NS, INTERVAL_MS * MILLISECOND, steady != 0);
+            const bool goes_on = steady != 0 && known != 0;
+            assert_int_equal(demand->learned_ns, goes_on ? ago(400) : 0);
+            assert_int_equal(demand->idle, !goes_on);
+            assert_int_equal(load_relaxed(&k.sync.allowance.inspected_ns), goes_on ? NOW_NS : 0);
+            assert_true(is_near(demand->recent_rate, goes_on ? 250 : 0)); /* since the last answer */
+        }
+    }
+    begin(&fixed);
+    k.sync.demand.recent_units = 100;
+    k.sync.demand.learned_ns = ago(20);
+    demand_reset(&k.sync, NOW_NS, INTERVAL_MS * MILLISECOND, true);
+    assert_true(is_near(k.sync.demand.recent_rate, 500)); /* over an interval at least */
+}
+
+static void test_the_units_of_a_log_are_demand_from_what_was_reported_on(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t own, counts, end, more;
+    } cases[] = {{0, 40, 50, 10}, {45, 40, 50, 5}, {60, 40, 50, 0}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin(&log_limit);
+        k.sync.now.own = cases[i].own;
+        k.sync.now.demand = 7;
+        k.sync.demand.recent_units = 99;
+        store_relaxed(&k.sync.denied, 3);
+        demand_units(&k.fleet, &k.sync, cases[i].counts, cases[i].end, NOW_NS);
+        assert_int_equal(k.sync.now.own, 50);
+        assert_int_equal(k.sync.now.demand, 7 + cases[i].more + 3);
+        assert_int_equal(k.sync.demand.local_demand, cases[i].more + 3);
+        assert_int_equal(k.sync.demand.recent_units, cases[i].more);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -556,6 +690,10 @@ int main(void)
         cmocka_unit_test(test_local_units_are_what_the_others_have_not),
         cmocka_unit_test(test_counts_follow_the_window),
         cmocka_unit_test(test_a_bucket_counts_on_past_the_end_of_its_total),
+        cmocka_unit_test(test_units_that_were_admitted_are_demand_once),
+        cmocka_unit_test(test_denied_units_are_demand_and_tell_a_recent_rate),
+        cmocka_unit_test(test_a_key_that_is_looked_at_anew_keeps_its_demand_where_its_use_goes_on),
+        cmocka_unit_test(test_the_units_of_a_log_are_demand_from_what_was_reported_on),
     };
     return cmocka_run_group_tests_name("unit/fleet/one_report", tests, NULL, NULL);
 }
