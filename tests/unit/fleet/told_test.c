@@ -711,6 +711,48 @@ static void test_a_log_takes_its_own_units_out_of_the_answer(void **state)
     }
 }
 
+/* A window before that is acknowledged is told for as long as others may report theirs; and one that still counts, now
+ * and then. */
+static void test_the_window_before_is_told_as_long_as_it_may_change(void **state)
+{
+    (void) state;
+    for (int kind = 0; kind < 2; kind++) {
+        for (int used = 0; used < 2; used++) {
+            told_start(kind == 0 ? &minute : &sliding);
+            weir_charge(f.t, &f.key, used != 0 ? 300 : 0);
+            pass_ms(INTERVAL_MS);
+            const uint64_t start_ns = (MINUTE_NUMBER + 1) * MINUTE_NS;
+            while (f.clock.wall_ns < start_ns) {
+                pass_ms(100);
+            }
+            unsigned later = 0;
+            for (int i = 0; i < 24; i++) {
+                weir_charge(f.t, &f.key, 20);
+                struct node node = {.w = f.w, .t = f.t, .key = f.key};
+                make_urgent(&node);
+                f.told_count = 0;
+                while (f.told_count == 0 || f.under_way != NULL) {
+                    advance(10);
+                }
+                const bool fresh = f.w->fleet->gather.now_ns - start_ns < 3 * INTERVAL_MS * MILLISECOND;
+                assert_in_range(f.told_count, 1, 2);
+                if (used == 0 && kind == 0) {
+                    assert_int_equal(f.told_count, 1); /* a window that nobody used */
+                } else if (fresh && used != 0) {
+                    assert_int_equal(f.told_count, 2);
+                } else if (!fresh) {
+                    later += f.told_count == 2;
+                    assert_true(kind == 1 || f.told_count == 1);
+                }
+                pass_ms(INTERVAL_MS - 20);
+            }
+            assert_int_equal(later != 0, kind == 1 && used != 0);
+            assert_true(later < 8);
+            told_end();
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -725,6 +767,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
+        cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }
