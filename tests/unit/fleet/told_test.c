@@ -753,6 +753,43 @@ static void test_the_window_before_is_told_as_long_as_it_may_change(void **state
     }
 }
 
+/* Nodes that report at one moment hear of each other by chance. Of two nodes each has a quarter of an interval to
+ * itself, half of which is before its round. */
+static void test_a_node_whose_rounds_come_just_before_anothers_goes_ahead(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t live, suspect;
+        uint64_t age_ms;   /* of the earliest heartbeat: the next node reports an interval after it */
+        uint64_t ahead_ms; /* after eight rounds */
+    } cases[] = {
+        {2, 0, 150, 0}, {2, 0, 170, 0}, {2, 0, 180, 5}, {2, 0, 190, 15}, {2, 0, 200, 25}, {2, 0, 220, 25},
+        {2, 0, 230, 0}, {1, 0, 190, 0}, {2, 1, 190, 0}, {4, 0, 180, 0},  {4, 0, 190, 2},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        told_start(&minute);
+        f.live = cases[i].live;
+        f.suspect = cases[i].suspect;
+        f.watermark_ago_ns = (cases[i].age_ms + 10) * MILLISECOND; /* of the answer, 10 ms later */
+        const uint64_t phase_ns = f.w->fleet->schedule.phase_ns;
+        unsigned least = 0;
+        for (int n = 0; n < 12; n++) {
+            weir_charge(f.t, &f.key, 1);
+            pass_ms(INTERVAL_MS);
+            const uint64_t ahead_ns = phase_ns - f.w->fleet->schedule.phase_ns;
+            if (ahead_ns != 0 && least == 0) {
+                least = (unsigned) n + 1;
+                assert_int_equal(ahead_ns / MILLISECOND, cases[i].ahead_ms);
+            }
+        }
+        if ((least != 0) != (cases[i].ahead_ms != 0)) {
+            fail_msg("case %zu: after %u rounds", i, least);
+        }
+        assert_true(least == 0 || (least >= 8 && least <= 9));
+        told_end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -768,6 +805,7 @@ int main(void)
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
+        cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * Which server a transport goes to: seeds in turn, and the primary that a Sentinel names. There are no connections: the
  * test says which servers are ready and which are lost.
  *
- * Guards: src/transport/redis/topology.c, src/transport/redis/problem.c
+ * Guards: src/transport/redis/topology.c, src/transport/redis/problem.c, src/transport/redis/server.c
  */
 #include "support/redis_scene.h"
 #include "transport/redis/problem.h"
@@ -356,9 +356,75 @@ static void test_the_first_problem_stays_until_its_server_has_another(void **sta
     scene_close(t);
 }
 
+static void test_a_server_is_its_host_its_port_and_its_office(void **state)
+{
+    (void) state;
+    struct redis_transport *t = scene_open("redis://a");
+    static const struct {
+        const char *host, *port;
+        bool sentinel;
+        const char *name;
+    } cases[] = {
+        {"a", "6379", false, "redis a:6379"},
+        {"a", "6380", false, "redis a:6380"},
+        {"b", "6379", false, "redis b:6379"},
+        {"a", "6379", true, "redis sentinel a:6379"},
+        {"fd00::7", "1", false, "redis [fd00::7]:1"},
+        {"with\nline", "1", true, "redis sentinel with\\x0aline:1"},
+        {"01234567890123456789012345678901234567890123456789012345678901234567890123456789abc", "1", false,
+         "redis 01234567890123456789012345678901234567890123456789012345678901234567890123456789:1"},
+    };
+    const size_t count = sizeof(cases) / sizeof(cases[0]);
+    for (int again = 0; again < 2; again++) {
+        for (size_t i = 0; i < count; i++) {
+            const struct server_conn *server = server_at(t, cases[i].host, cases[i].port, cases[i].sentinel);
+            assert_int_equal(server->index, i);
+            assert_ptr_equal(t->servers[i], server);
+            assert_string_equal(server->name, cases[i].name);
+            assert_string_equal(server->host, cases[i].host);
+            assert_string_equal(server->port, cases[i].port);
+            assert_int_equal(server->sentinel, cases[i].sentinel);
+            assert_int_equal(server->seed, i == 0);
+            assert_int_equal(server->socket.fd, -1);
+            assert_true(server->stage == SERVER_OFF && !server->wanted);
+        }
+    }
+    /* The first free place; and there are no more than there are places. */
+    server_free(t, t->servers[2]);
+    assert_int_equal(server_at(t, "c", "1", false)->index, 2);
+    for (size_t i = count; i < SERVERS_MAX; i++) {
+        char port[8];
+        (void) snprintf(port, sizeof(port), "%zu", i);
+        assert_int_equal(server_at(t, "d", port, false)->index, i);
+    }
+    assert_null(server_at(t, "e", "1", false));
+    assert_non_null(server_at(t, "c", "1", false));
+    scene_close(t);
+}
+
+static void test_the_seed_that_is_due_first_is_next(void **state)
+{
+    (void) state;
+    struct redis_transport *t = scene_open("redis://a,b,c,d");
+    static const uint64_t due[] = {5, 3, 3, 9};
+    static const size_t order[] = {1, 2, 0, 3};
+    for (size_t i = 0; i < 4; i++) {
+        t->servers[i]->next_try_ns = due[i];
+    }
+    server_at(t, "e", "1", false)->next_try_ns = 1; /* not named in the URL */
+    for (size_t i = 0; i < 4; i++) {
+        assert_ptr_equal(server_next_seed(t), t->servers[order[i]]);
+        t->servers[order[i]]->wanted = true;
+    }
+    assert_null(server_next_seed(t));
+    scene_close(t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_server_is_its_host_its_port_and_its_office),
+        cmocka_unit_test(test_the_seed_that_is_due_first_is_next),
         cmocka_unit_test(test_the_hosts_of_a_url_have_their_turns),
         cmocka_unit_test(test_a_replica_is_taken_only_where_no_other_host_is_named),
         cmocka_unit_test(test_a_server_of_a_cluster_makes_it_one),
