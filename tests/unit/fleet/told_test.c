@@ -3,7 +3,8 @@
  * A node whose fleet is this test: when it begins rounds, what it tells in them, and what it makes of each answer.
  *
  * Guards: src/fleet/round.c, src/fleet/fleet.c, src/fleet/keys/report.c, src/fleet/keys/merge.c,
- * src/fleet/keys/merge_bucket.c, src/fleet/keys/gather.c, src/fleet/keys/reading.c, src/fleet/keys/report_history.c
+ * src/fleet/keys/merge_bucket.c, src/fleet/keys/gather.c, src/fleet/keys/reading.c, src/fleet/keys/report_history.c,
+ * src/fleet/outage.c
  */
 #include <errno.h>
 
@@ -169,7 +170,7 @@ static void pass_ms(uint64_t ms)
 
 static size_t max_keys = 1000;
 
-static void told_open(const weir_limit *limit)
+static void told_open_policy(const weir_policy *policy)
 {
     memset(&f, 0, sizeof(f));
     f.base.ops = &told_ops;
@@ -183,12 +184,17 @@ static void told_open(const weir_limit *limit)
     options.expected_nodes = 1;
     options.redis_timeout_ms = 10;
     weir_error error;
-    const weir_policy policy = patient_policy_of(limit);
-    if (weir_open_on(&options, &f.base, &f.w, &error) != 0 || weir_set_policies(f.w, &policy, 1, &error) != 0) {
+    if (weir_open_on(&options, &f.base, &f.w, &error) != 0 || weir_set_policies(f.w, policy, 1, &error) != 0) {
         fail_msg("%s", error.message);
     }
     f.t = weir_attach(f.w);
     f.key = weir_make_key(f.w, weir_find_policy(f.w, "p"), "key", 3);
+}
+
+static void told_open(const weir_limit *limit)
+{
+    const weir_policy policy = patient_policy_of(limit);
+    told_open_policy(&policy);
 }
 
 /* As told_open, and the node has joined, half an interval before its next round. */
@@ -790,6 +796,60 @@ static void test_a_node_whose_rounds_come_just_before_anothers_goes_ahead(void *
     }
 }
 
+/* Without an answer since the last good round began: the grace, the outage, and a long outage. */
+static void test_an_outage_begins_when_its_grace_is_over(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t grace_ms, long_ms;
+        weir_outage on, on_long;
+        uint64_t begins_ms, changes_ms; /* 0: not at all */
+        enum outage_mode mode, later;
+    } cases[] = {
+        {1000, 500, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_CLOSED, 1000, 1500, OUTAGE_MODE_LOCAL, OUTAGE_MODE_CLOSED},
+        {500, 0, WEIR_OUTAGE_OPEN, WEIR_OUTAGE_CLOSED, 500, 0, OUTAGE_MODE_OPEN, OUTAGE_MODE_OPEN},
+        {0, 700, WEIR_OUTAGE_SHARE, WEIR_OUTAGE_OPEN, 600, 1300, OUTAGE_MODE_SHARE, OUTAGE_MODE_OPEN},
+        {100, 300, WEIR_OUTAGE_CLOSED, WEIR_OUTAGE_LOCAL, 400, 700, OUTAGE_MODE_CLOSED, OUTAGE_MODE_LOCAL},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        weir_policy policy = patient_policy_of(&bucket);
+        policy.outage_grace_ms = cases[i].grace_ms;
+        policy.long_outage_ms = cases[i].long_ms;
+        policy.on_outage = cases[i].on;
+        policy.on_long_outage = cases[i].on_long;
+        told_open_policy(&policy);
+        const struct policy_set *set = process_policies(&f.w->limiter.process);
+        const struct policy *p = &set->policies[0];
+        assert_int_equal(load_relaxed(&p->outage_mode),
+                         cases[i].on == WEIR_OUTAGE_CLOSED ? OUTAGE_MODE_CLOSED : OUTAGE_MODE_NONE);
+        pass_ms(7 * INTERVAL_MS);
+        assert_int_equal(load_relaxed(&p->outage_mode), OUTAGE_MODE_NONE);
+        assert_int_equal(load_relaxed(&p->basis), WEIR_BASIS_FLEET);
+        const uint64_t good_ns = f.w->fleet->news.begun_ns;
+        f.fails = true;
+        while (f.clock.monotonic_ns < good_ns + 2000 * MILLISECOND) {
+            advance(10);
+            const uint64_t since_ms = (f.clock.monotonic_ns - good_ns) / MILLISECOND;
+            const enum outage_mode expected = since_ms <= cases[i].begins_ms ? OUTAGE_MODE_NONE
+                                              : cases[i].changes_ms != 0 && since_ms > cases[i].changes_ms
+                                                  ? cases[i].later
+                                                  : cases[i].mode;
+            if (load_relaxed(&p->outage_mode) != expected) {
+                fail_msg("case %zu, after %u ms: %u", i, (unsigned) since_ms, load_relaxed(&p->outage_mode));
+            }
+            const struct policy_limit *limit = &p->limits[0];
+            const bool open = expected == OUTAGE_MODE_OPEN;
+            const bool closed = expected == OUTAGE_MODE_CLOSED;
+            assert_int_equal(load_relaxed(&limit->limit_now), open ? WEIR_MAX_UNITS : closed ? 0 : 1000);
+            assert_int_equal(load_relaxed(&limit->unit_now), open ? 0 : limit->rule.unit);
+            assert_int_equal(load_relaxed(&limit->tolerance_now), closed ? 0 : limit->rule.tolerance);
+            assert_int_equal(load_relaxed(&p->basis),
+                             expected == OUTAGE_MODE_NONE ? WEIR_BASIS_FLEET : WEIR_BASIS_OUTAGE);
+        }
+        told_end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -806,6 +866,7 @@ int main(void)
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
         cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
+        cmocka_unit_test(test_an_outage_begins_when_its_grace_is_over),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }
