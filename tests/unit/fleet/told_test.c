@@ -31,7 +31,8 @@ static struct {
     struct transport_counts counts;
     int status;
     uint64_t remote, remote_refunds,
-        reset; /* units of others, refunds; units that a reset refunds in the node's name */
+        reset;             /* units of others, refunds; units that a reset refunds in the node's name */
+    uint64_t tat_ahead_us; /* a bucket's time, from now on */
     uint32_t live, suspect;
     uint64_t watermark_ago_ns, trip_ns;
     bool lost_state;
@@ -87,7 +88,7 @@ static enum transport_event told_step(struct transport *t, uint64_t now_ns)
         report->sum = report->count + f.remote;
         report->sum_demand = report->demand + f.remote;
         report->sum_refunds = report->author_refunds + f.remote_refunds;
-        report->tat_answer_us = report->now_us;
+        report->tat_answer_us = report->now_us + f.tat_ahead_us;
         if (report->history != NULL) {
             report->author_count = f.log_own;
             report->sum = f.log_sum;
@@ -537,7 +538,6 @@ static void test_what_a_round_has_no_room_for_follows_at_once(void **state)
     told_end();
 }
 
-/* A bucket of 1000 units a minute, used up to an hour by others, or by nobody. */
 static void test_an_answer_moves_a_bucket_to_the_fleets_time(void **state)
 {
     (void) state;
@@ -850,6 +850,49 @@ static void test_an_outage_begins_when_its_grace_is_over(void **state)
     }
 }
 
+/* A unit takes 60 ms. Of the time that an answer tells, a bucket goes as far as the others' units since the last answer
+ * reach; it goes back by what they have given back alone. */
+static void test_a_bucket_goes_no_further_than_the_others_units_reach(void **state)
+{
+    (void) state;
+    told_start(&bucket);
+    struct node node = {.w = f.w, .t = f.t, .key = f.key};
+    weir_charge(f.t, &f.key, 300);
+    static const struct {
+        uint64_t remote, refunds, ahead_ms;
+        int64_t moves_ms; /* from the time before; the first: from now on */
+    } answers[] = {
+        {200, 0, 30000, 30000}, /* of a first answer it is all believed */
+        {300, 0, 90000, 6000},  {300, 0, 90000, 0}, {300, 0, 10000, 0},           {310, 0, 90000, 600},
+        {310, 50, 0, -3000},    {310, 50, 0, 0},    {410, 60, 90000, 6000 - 600},
+    };
+    uint64_t before = 0;
+    for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++) {
+        f.remote = answers[i].remote;
+        f.remote_refunds = answers[i].refunds;
+        f.tat_ahead_us = answers[i].ahead_ms * 1000;
+        make_urgent(&node);
+        f.told_count = 0;
+        while (f.told_count == 0 || f.under_way != NULL) {
+            advance(10);
+        }
+        struct sync_full *sync;
+        const struct cell *at = cell(&sync);
+        const struct rule *rule = &process_policies(&f.w->limiter.process)->policies[0].limits[0].rule;
+        const uint64_t tat = cell_state(dwcas_read(&at->state)).a;
+        before = i == 0 ? bucket_time(rule, f.w->fleet->gather.now_ns) : before;
+        const int64_t moved_us = (int64_t) (tat - before) / (1000 << BUCKET_FRACTION_BITS);
+        if (moved_us < answers[i].moves_ms * 1000 - 2 || moved_us > answers[i].moves_ms * 1000 + 2) {
+            fail_msg("answer %zu: %lld us", i, (long long) moved_us);
+        }
+        assert_int_equal(load_relaxed(&sync->now.remote), answers[i].remote);
+        assert_int_equal(load_relaxed(&sync->now.remote_refunds), answers[i].refunds);
+        assert_int_equal(sync->now.acked, 300);
+        before = tat;
+    }
+    told_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -867,6 +910,7 @@ int main(void)
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
         cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
         cmocka_unit_test(test_an_outage_begins_when_its_grace_is_over),
+        cmocka_unit_test(test_a_bucket_goes_no_further_than_the_others_units_reach),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }
