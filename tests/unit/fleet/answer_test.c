@@ -5,13 +5,15 @@
  * 200 ms; the news of the other nodes is half an interval old.
  *
  * Guards: src/fleet/keys/demand_learn.c, src/fleet/keys/bucket_level.c, src/fleet/keys/presumed.c,
- * src/fleet/keys/publish.c
+ * src/fleet/keys/publish.c, src/fleet/keys/merge_bucket.c, src/fleet/keys/merge_target.h
  */
 #include <math.h>
 
 #include "algorithm/bucket.h"
 #include "fleet/keys/bucket_level.h"
 #include "fleet/keys/demand_learn.h"
+#include "fleet/keys/merge_bucket.h"
+#include "fleet/keys/merge_target.h"
 #include "fleet/keys/presumed.h"
 #include "fleet/keys/publish.h"
 #include "support/one_answer.h"
@@ -952,6 +954,75 @@ static void test_the_demand_of_a_log_is_that_of_its_authors(void **state)
     }
 }
 
+/* A bucket with 1140 local units, of which an answer on 1100 comes: used up to 200 ms from now, with 500 units of the
+ * others. The state is at 100 ms. */
+static void test_what_an_answer_makes_known_of_a_bucket(void **state)
+{
+    (void) state;
+    enum how { LISTENS, ONLY_ACKNOWLEDGES, IS_ALONE, IN_PARTS, WAS_SHARED, IS_FIRST };
+    static const struct {
+        enum how how;
+        uint64_t had, unseen_refunds; /* units of the others that were known; refunds since the report */
+        double state_ms, known_ms;    /* then */
+        uint64_t known_total, known_refunds, remote;
+    } cases[] = {
+        {LISTENS, 450, 0, 150, 200, 1100, 3, 500}, /* 50 more units of the others */
+        {LISTENS, 300, 0, 240, 200, 1100, 3, 500}, /* the 40 units that are not reported come on top */
+        {LISTENS, 500, 0, 100, 200, 1100, 3, 500}, /* there are no more */
+        {LISTENS, 300, 5, 235, 195, 1100, 8, 500},
+        {ONLY_ACKNOWLEDGES, 300, 0, 100, 7, 9, 2, 300},
+        {IS_ALONE, 0, 0, 100, 100, 1140, 3, 0},
+        {IN_PARTS, 500, 0, 240, 200, 1100, 3, 500}, /* the fleet's time is the right one */
+        {WAS_SHARED, 500, 0, 240, 200, 1100, 3, 500},
+        {IS_FIRST, 500, 0, 240, 200, 1100, 3, 500},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        begin(&bucket);
+        struct sync_full *sync = &k.sync;
+        struct demand_stats *demand = &sync->demand;
+        k.limiter.process.table.cells = &k.cell;
+        set_state((struct state){after(100), 1140 | (uint64_t) k.rule.rate_id << BUCKET_TOTAL_BITS});
+        demand->known_time = after(7);
+        demand->known_total = 9;
+        demand->known_refunds = 2;
+        demand->learned_ns = cases[i].how == IS_FIRST ? 0 : ago(200);
+        demand->shared = cases[i].how == WAS_SHARED;
+        demand->fraction_ns = cases[i].how == IN_PARTS ? ago(199) : ago(200);
+        sync->now.acked = 1000;
+        store_relaxed(&sync->now.remote, cases[i].had);
+        store_relaxed(&k.ledger.refunds[0], 3 + cases[i].unseen_refunds);
+        const uint64_t others = cases[i].how == IS_ALONE ? 0 : 500;
+        const struct report report = {.kind = REPORT_BUCKET,
+                                      .count = 1100,
+                                      .refunds = 3,
+                                      .rate_id = k.rule.rate_id,
+                                      .author_count = 1100,
+                                      .author_refunds = 3,
+                                      .sum = 1100 + others,
+                                      .sum_refunds = 3,
+                                      .tat_answer_us = (NOW_NS + 200 * MILLISECOND) / 1000};
+        const struct merge_target target = {.report = &report,
+                                            .subject = {0, sync, NULL, NULL, NULL, NOW_NS},
+                                            .rule = k.rule,
+                                            .listens = cases[i].how != ONLY_ACKNOWLEDGES};
+        assert_false(merge_bucket_report(&k.fleet, &target));
+        const double at_ms = ((double) load_relaxed(&k.cell.state.a) - (double) after(0)) / 64e6;
+        const double known_ms = ((double) demand->known_time - (double) after(0)) / 64e6;
+        if (fabs(at_ms - cases[i].state_ms) > 0.01 || fabs(known_ms - cases[i].known_ms) > 0.01) {
+            fail_msg("case %zu: at %.3f ms, known %.3f ms", i, at_ms, known_ms);
+        }
+        assert_int_equal(demand->known_total, cases[i].known_total);
+        assert_int_equal(demand->known_refunds, cases[i].known_refunds);
+        assert_int_equal(load_relaxed(&sync->now.remote), cases[i].remote);
+        assert_int_equal(sync->now.acked, 1100);
+        assert_int_equal(sync->now.acked_refunds, 3);
+        assert_false(demand->shared);
+        assert_int_equal(demand->fraction_ns, cases[i].how == WAS_SHARED ? NOW_NS
+                                              : cases[i].how == IN_PARTS ? ago(199)
+                                                                         : ago(200));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -977,6 +1048,7 @@ int main(void)
         cmocka_unit_test(test_a_node_that_joins_is_left_its_part_of_a_window),
         cmocka_unit_test(test_a_new_node_leaves_room_to_those_that_do_not_know_it),
         cmocka_unit_test(test_the_demand_of_a_log_is_that_of_its_authors),
+        cmocka_unit_test(test_what_an_answer_makes_known_of_a_bucket),
     };
     return cmocka_run_group_tests_name("unit/fleet/answer", tests, NULL, NULL);
 }
