@@ -7,6 +7,7 @@
  * src/fleet/outage.c
  */
 #include <errno.h>
+#include <unistd.h>
 
 #include "algorithm/window.h"
 #include "fleet/keys/reading.h"
@@ -29,6 +30,7 @@ static struct {
     struct round *under_way;
     bool down, silent, fails;
     struct transport_counts counts;
+    uint64_t due_ns; /* when it is to be stepped */
     int status;
     uint64_t remote, remote_refunds,
         reset;             /* units of others, refunds; units that a reset refunds in the node's name */
@@ -120,8 +122,8 @@ static size_t told_wait_for(const struct transport *t, struct pollfd *fds, uint6
 {
     (void) t;
     (void) fds;
-    (void) deadline_ns;
-    return 0;
+    *deadline_ns = f.due_ns;
+    return 3;
 }
 
 static const char *told_problem(const struct transport *t)
@@ -170,12 +172,14 @@ static void pass_ms(uint64_t ms)
 }
 
 static size_t max_keys = 1000;
+static const char *node_name;
 
 static void told_open_policy(const weir_policy *policy)
 {
     memset(&f, 0, sizeof(f));
     f.base.ops = &told_ops;
     f.live = 1;
+    f.due_ns = UINT64_MAX;
     fake_clock_init(&f.clock, START_NS);
     weir_options options = WEIR_OPTIONS_INIT;
     options.clock = &f.clock.clock;
@@ -184,6 +188,7 @@ static void told_open_policy(const weir_policy *policy)
     options.max_threads = 2;
     options.expected_nodes = 1;
     options.redis_timeout_ms = 10;
+    options.node_name = node_name;
     weir_error error;
     if (weir_open_on(&options, &f.base, &f.w, &error) != 0 || weir_set_policies(f.w, policy, 1, &error) != 0) {
         fail_msg("%s", error.message);
@@ -893,6 +898,68 @@ static void test_a_bucket_goes_no_further_than_the_others_units_reach(void **sta
     told_end();
 }
 
+static void test_a_node_has_a_name_that_can_be_printed(void **state)
+{
+    (void) state;
+    static const char *const names[][2] = {
+        {"host-7.example", "host-7.example"},
+        {"a\"b\\c d\x7f~\n\xc3\xa4", "a_b_c d_~___"},
+        {"0123456789012345678901234567890123456789012345678901234567890123456789",
+         "012345678901234567890123456789012345678901234567890123456789012"},
+    };
+    char id[2][16];
+    for (size_t i = 0; i < 3; i++) {
+        node_name = names[i][0];
+        told_open(&minute);
+        assert_string_equal(f.w->fleet->name, names[i][1]);
+        (void) strcpy(id[i % 2], f.w->fleet->node);
+        told_end();
+    }
+    assert_string_not_equal(id[0], id[1]);
+    char host[64] = "";
+    assert_int_equal(gethostname(host, sizeof(host) - 1), 0);
+    node_name = NULL;
+    told_open(&minute);
+    assert_string_equal(f.w->fleet->name, host);
+    assert_string_equal(f.w->fleet->prefix, "weir");
+    assert_int_equal(load_relaxed(&f.w->fleet->stats.link), WEIR_LINK_DOWN);
+    assert_int_equal(load_relaxed(&f.w->limiter.process.shared->nodes), 1);
+    told_end();
+}
+
+/* By when a node is to be stepped, beside the next tick. */
+static void test_a_node_is_stepped_when_something_is_due(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    struct fleet *fleet = f.w->fleet;
+    const uint64_t next_ns = fleet->schedule.next_ns;
+    enum what { NOTHING, EARLIER, TRANSPORT, DOWN, EXTRA, REST, SYNC, STEP, SWEEP, ASKS };
+    for (int what = NOTHING; what <= ASKS; what++) {
+        const struct fleet was = *fleet;
+        uint64_t deadline_ns = what == EARLIER ? next_ns - 7 : UINT64_MAX;
+        f.due_ns = what == TRANSPORT ? next_ns - 5 : UINT64_MAX;
+        f.down = what == DOWN;
+        fleet->schedule.extra_ns = what == EXTRA ? next_ns - 3 : UINT64_MAX;
+        fleet->gather.has_rest = what == REST;
+        fleet->clock.step_ns = what == STEP;
+        fleet->waive.cells_done -= what == SWEEP;
+        fleet->news.awaits_peers = what == ASKS;
+        fleet->membership.await_until_ns = what == ASKS ? UINT64_MAX / 2 : 0;
+        store_relaxed(&fleet->sync_calls.requests, load_relaxed(&fleet->sync_calls.served) + (what == SYNC));
+        assert_int_equal(fleet_wait_for(fleet, NULL, &deadline_ns), 3);
+        const uint64_t asks_ns = fleet->schedule.begun_ns + INTERVAL_MS * MILLISECOND / ASK_DIVISOR;
+        const uint64_t expected[] = {next_ns, next_ns - 7, next_ns - 5, UINT64_MAX, next_ns - 3, 0, 0, 0, 0, asks_ns};
+        if (deadline_ns != expected[what]) {
+            fail_msg("%d: %lld", what, (long long) (deadline_ns - next_ns));
+        }
+        assert_int_equal(fleet->schedule.transport_due_ns, f.due_ns);
+        memcpy(fleet, &was, sizeof(was));
+    }
+    f.down = false;
+    told_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -911,6 +978,8 @@ int main(void)
         cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
         cmocka_unit_test(test_an_outage_begins_when_its_grace_is_over),
         cmocka_unit_test(test_a_bucket_goes_no_further_than_the_others_units_reach),
+        cmocka_unit_test(test_a_node_has_a_name_that_can_be_printed),
+        cmocka_unit_test(test_a_node_is_stepped_when_something_is_due),
     };
     return cmocka_run_group_tests_name("unit/fleet/told", tests, NULL, NULL);
 }
