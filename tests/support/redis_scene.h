@@ -36,8 +36,10 @@ static inline redisReply *text_reply(int type, const char *text)
     redisReply *reply = calloc(1, sizeof(*reply));
     assert_non_null(reply);
     reply->type = type;
-    reply->len = strlen(text);
-    reply->str = strdup(text);
+    if (type != REDIS_REPLY_NIL && type != REDIS_REPLY_INTEGER) { /* these have no text */
+        reply->len = strlen(text);
+        reply->str = strdup(text);
+    }
     return reply;
 }
 
