@@ -1023,6 +1023,20 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
     }
 }
 
+/* Where silent nodes are certain to have used their share of a log, it is held, and the estimate is of the others. */
+static void test_the_estimate_of_a_log_is_of_those_whose_share_is_not_held(void **state)
+{
+    (void) state;
+    for (int held = 0; held < 2; held++) {
+        silent_for(&log_limit, held != 0 ? 5000 : 500);
+        k.sync.demand.learned_ns = ago(100);
+        const struct allowance *allowance = publish(0, 0);
+        assert_true(is_near(load_relaxed(&allowance->remote_rate), held != 0 ? 200 : 400));
+        assert_true(is_part(held != 0 ? 200.0 / 900 : 400.0 / 1100));
+        assert_int_equal(load_relaxed(&allowance->level), held != 0 ? PRESUMED_HELD | 182 : 80);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1049,6 +1063,7 @@ int main(void)
         cmocka_unit_test(test_a_new_node_leaves_room_to_those_that_do_not_know_it),
         cmocka_unit_test(test_the_demand_of_a_log_is_that_of_its_authors),
         cmocka_unit_test(test_what_an_answer_makes_known_of_a_bucket),
+        cmocka_unit_test(test_the_estimate_of_a_log_is_of_those_whose_share_is_not_held),
     };
     return cmocka_run_group_tests_name("unit/fleet/answer", tests, NULL, NULL);
 }

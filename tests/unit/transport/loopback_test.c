@@ -5,7 +5,7 @@
  *
  * Guards: src/transport/loopback/network.c, src/transport/loopback/nodes.c, src/transport/loopback/loopback.c,
  * src/transport/loopback/loopback_transport.c, src/transport/loopback/loopback_record.c,
- * src/transport/loopback/records.c
+ * src/transport/loopback/records.c, src/transport/loopback/loopback_history.c
  */
 #include <errno.h>
 #include <stdio.h>
@@ -782,6 +782,133 @@ static void test_ten_thousand_records_are_kept_apart(void **state)
     fleet_end();
 }
 
+#define MODEL_UNITS 4000
+#define AUTHORS     3
+
+/* A sliding log in the plainest form: all units that were ever told of, and which of them count. */
+struct model {
+    size_t count;
+    struct model_unit {
+        unsigned author;
+        uint64_t number, time_us;
+        bool counts;
+    } units[MODEL_UNITS];
+    uint64_t reset_us;
+    uint64_t demand[AUTHORS], told_us[AUTHORS]; /* told_us 0: never */
+};
+
+static void model_apply(struct model *m, unsigned author, const struct report *report)
+{
+    const struct history_report *h = report->history;
+    m->reset_us = report->reset_us > m->reset_us ? report->reset_us : m->reset_us;
+    for (size_t i = 0; i < m->count; i++) {
+        struct model_unit *unit = &m->units[i];
+        const bool again = unit->number >= h->first && unit->number < h->first + h->time_count;
+        const bool refunded = unit->number >= h->refund_from && unit->number < h->refund_to;
+        unit->counts = unit->counts && (unit->author != author || !(again || refunded));
+    }
+    for (uint32_t i = 0; i < h->time_count; i++) {
+        assert_true(m->count < MODEL_UNITS);
+        m->units[m->count++] = (struct model_unit){author, h->first + i, h->times_us[i], true};
+    }
+    size_t live = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        struct model_unit *unit = &m->units[i];
+        unit->counts = unit->counts && unit->time_us > h->now_us - h->period_us && unit->time_us > m->reset_us;
+        live += unit->counts;
+    }
+    for (; live > h->limit; live--) { /* the earliest one */
+        struct model_unit *first = NULL;
+        for (size_t i = 0; i < m->count; i++) {
+            struct model_unit *unit = &m->units[i];
+            first = unit->counts && (first == NULL || unit->time_us < first->time_us) ? unit : first;
+        }
+        first->counts = false;
+    }
+    m->demand[author] = report->demand;
+    m->told_us[author] = h->now_us;
+}
+
+static uint64_t model_units(const struct model *m, unsigned author, uint64_t until_us)
+{
+    uint64_t units = 0;
+    for (size_t i = 0; i < m->count; i++) {
+        units += m->units[i].counts && (author == AUTHORS || m->units[i].author == author) &&
+                 m->units[i].time_us <= until_us;
+    }
+    return units;
+}
+
+static void test_a_log_is_the_set_of_its_units(void **state)
+{
+    (void) state;
+    static struct model m;
+    static struct history_report history;
+    uint64_t rng = test_seed();
+    for (unsigned draw = test_draws(20); draw != 0; draw--) {
+        struct records records = {.chains = NULL};
+        memset(&m, 0, sizeof(m));
+        const uint64_t limit = draw_between(&rng, 1, 400);
+        uint64_t now_us = 1000000000;
+        uint64_t next[AUTHORS] = {0, 0, 0};
+        for (int i = 0; i < 40; i++) {
+            const unsigned author = (unsigned) random_below(&rng, AUTHORS);
+            now_us += draw_once_in(&rng, 10) ? 120000000 : random_below(&rng, 20000000);
+            history = (struct history_report){.now_us = now_us, .period_us = 60000000, .limit = limit};
+            struct report report = {.kind = REPORT_HISTORY, .demand = random_below(&rng, 1000)};
+            report.history = &history;
+            report.expire_ms = 1000000000;
+            (void) strcpy(report.record, "log");
+            (void) snprintf(report.author, sizeof(report.author), "%u", author);
+            const uint64_t back = random_below(&rng, next[author] + 1);
+            history.first = draw_once_in(&rng, 3) ? next[author] - back : next[author];
+            history.time_count = (uint32_t) random_below(&rng, 60);
+            for (uint32_t u = 0; u < history.time_count; u++) {
+                history.times_us[u] = now_us - 5000000 + u / 3 * 1000;
+            }
+            next[author] =
+                history.first + history.time_count > next[author] ? history.first + history.time_count : next[author];
+            history.refund_to = draw_once_in(&rng, 4) ? history.first : 0;
+            history.refund_from = history.refund_to - random_below(&rng, history.refund_to + 1);
+            report.reset_us = draw_once_in(&rng, 12) ? now_us - 4990000 : 0;
+            model_apply(&m, author, &report);
+            records_apply(&records, &report, now_us * 1000);
+            assert_int_equal(report.status, 0);
+            const uint64_t units = model_units(&m, AUTHORS, UINT64_MAX);
+            assert_int_equal(report.sum, units);
+            assert_int_equal(report.author_count, model_units(&m, author, UINT64_MAX));
+            assert_int_equal(history.reset_us, m.reset_us);
+            assert_int_equal(records_total(&records, now_us * 1000, "log", false), units);
+            /* The demand of those that have reported within two minutes. */
+            uint64_t demand = 0;
+            uint32_t others = 0;
+            for (unsigned a = 0; a < AUTHORS; a++) {
+                if (a != author && m.told_us[a] != 0 && m.told_us[a] + 120000000 > now_us) {
+                    demand += m.demand[a];
+                    others++;
+                }
+            }
+            assert_int_equal(report.sum_demand, demand);
+            assert_int_equal(history.other_authors, others);
+            /* At most 64 groups of one size, but for units of one time; the time of a group is that of its last unit.
+             */
+            const uint64_t each = units > 64 ? (units + 63) / 64 : 1;
+            uint64_t all = 0;
+            assert_true(history.group_count <= HISTORY_GROUPS);
+            for (uint32_t g = 0; g < history.group_count; g++) {
+                all += history.groups[g].units;
+                assert_int_equal(model_units(&m, AUTHORS, history.groups[g].time_ns), all);
+                assert_true(model_units(&m, AUTHORS, history.groups[g].time_ns - 1) < all);
+                assert_true(g + 1 == history.group_count || history.groups[g].units >= each);
+                assert_true(history.groups[g].units < each + 200);
+            }
+            assert_int_equal(all, units);
+            assert_true(history.group_count >= (units + each + 199) / (each + 200));
+        }
+        records_clear(&records);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -801,6 +928,7 @@ int main(void)
         cmocka_unit_test(test_the_size_of_a_round_is_that_of_its_words),
         cmocka_unit_test(test_each_author_of_a_record_is_listed_until_the_record_expires),
         cmocka_unit_test(test_ten_thousand_records_are_kept_apart),
+        cmocka_unit_test(test_a_log_is_the_set_of_its_units),
     };
     return cmocka_run_group_tests_name("unit/transport/loopback", tests, NULL, NULL);
 }
