@@ -262,9 +262,177 @@ static void test_rejected_reports_are_said_as_one_or_more(void **state)
     nodes_stop(&n);
 }
 
+/* A transport that is what the test says. */
+static struct {
+    struct transport base;
+    struct transport_counts counts;
+    const char *problem;
+    bool down;
+    struct limiter limiter;
+    struct fleet fleet;
+    struct lines log;
+} linked;
+
+static const char *link_problem(const struct transport *t)
+{
+    (void) t;
+    return linked.problem;
+}
+
+static const char *link_server(const struct transport *t)
+{
+    (void) t;
+    return "redis a:1";
+}
+
+static enum transport_state link_state(const struct transport *t)
+{
+    (void) t;
+    return linked.down ? TRANSPORT_DOWN : TRANSPORT_READY;
+}
+
+static struct transport_counts link_counts(const struct transport *t)
+{
+    (void) t;
+    return linked.counts;
+}
+
+static void link_begin(void)
+{
+    static const struct transport_ops ops = {
+        .problem = link_problem, .server = link_server, .state = link_state, .counts = link_counts};
+    memset(&linked, 0, sizeof(linked));
+    linked.base.ops = &ops;
+    linked.limiter.process.interval_ns = INTERVAL_MS * MILLISECOND;
+    linked.fleet.limiter = &linked.limiter;
+    linked.fleet.process = &linked.limiter.process;
+    linked.fleet.transport = &linked.base;
+    linked.fleet.log = keep;
+    linked.fleet.log_arg = &linked.log;
+}
+
+static void test_a_failure_is_counted_by_its_kind(void **state)
+{
+    (void) state;
+    static const char *const kinds[][2] = {
+        {"no answer after 1000 ms", "timeout"},
+        {"cannot connect: Connection refused", "connection"},
+        {"no connection after 1000 ms", "connection"},
+        {"connection lost: Connection reset by peer", "connection"},
+        {"LOADING Redis is loading", "loading"},
+        {"READONLY You can't write against a read only replica", "readonly"},
+        {"is a replica, not a primary", "replica"},
+        {"MASTERDOWN Link with MASTER is down", "masterdown"},
+        {"CLUSTERDOWN Hash slot not served", "clusterdown"},
+        {"NOAUTH Authentication required", "noauth"},
+        {"WRONGPASS invalid", "wrongpass"},
+        {"NOPERM this user", "noperm"},
+        {"BUSY Redis is busy", "busy"},
+        {"OOM command not allowed", "oom"},
+        {"MISCONF Redis is configured", "misconf"},
+        {"an answer that is not weir's: is this a Redis?", "protocol"},
+        {"an answer that is not Redis's protocol", "protocol"},
+        {"an answer to no question", "protocol"},
+        {"knows no primary named \"p\"", "other"},
+        {NULL, "other"},
+    };
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        /* Failures that the transport counts; and one that it does not count, of a round. */
+        static const uint64_t failures[] = {3, 3, 3, 5, 5};
+        static const bool failed[] = {false, true, false, true, false};
+        static const uint64_t counted[] = {3, 4, 4, 6, 6};
+        link_begin();
+        linked.problem = kinds[i][0];
+        for (size_t n = 0; n < 5; n++) {
+            linked.counts.failures = failures[n];
+            link_health_check(&linked.fleet, failed[n], SECOND);
+            uint64_t all = 0;
+            for (size_t kind = 0; kind < LINK_ERROR_KINDS; kind++) {
+                const uint64_t count = load_relaxed(&linked.fleet.stats.link_error_counts[kind]);
+                all += count;
+                assert_true(count == 0 || strcmp(link_error_name(kind), kinds[i][1]) == 0);
+            }
+            assert_int_equal(all, counted[n]);
+        }
+    }
+}
+
+static void test_an_interval_is_missed_when_it_is_over(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t at_ms; /* the regular round would be due at 1,100 ms */
+        bool down, problem;
+        uint64_t missed;
+    } steps[] = {
+        {1000, true, true, 0}, {1299, true, true, 0}, {1300, true, false, 0}, {1300, true, true, 1},
+        {1499, true, true, 1}, {1500, true, true, 2}, {2299, true, true, 5},  {2300, false, true, 5},
+        {2400, true, true, 5}, {2599, true, true, 5}, {2600, true, true, 6},  {3600, true, true, 11},
+    };
+    link_begin();
+    linked.fleet.schedule.next_ns = 1100 * MILLISECOND;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        linked.down = steps[i].down;
+        linked.problem = steps[i].problem ? "wrong" : NULL;
+        link_health_check(&linked.fleet, false, steps[i].at_ms * MILLISECOND);
+        if (load_relaxed(&linked.fleet.stats.sync_error_count) != steps[i].missed) {
+            fail_msg("step %zu: %u", i, (unsigned) load_relaxed(&linked.fleet.stats.sync_error_count));
+        }
+        assert_int_equal(load_relaxed(&linked.fleet.stats.link), steps[i].down ? WEIR_LINK_DOWN : WEIR_LINK_UP);
+    }
+    linked.counts = (struct transport_counts){.attempts = 9, .connections = 4};
+    link_health_check(&linked.fleet, false, 4 * SECOND);
+    assert_int_equal(load_relaxed(&linked.fleet.stats.connection_attempt_count), 9);
+    assert_int_equal(load_relaxed(&linked.fleet.stats.connection_count), 4);
+}
+
+static void test_a_problem_is_said_when_it_changes_and_every_ten_minutes(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t at_s;
+        const char *problem;
+        bool down, good; /* there was a good round */
+        const char *line;
+    } steps[] = {
+        {10, NULL, true, false, NULL},
+        {20, "wrong", true, false, "redis a:1: wrong; limiting goes on without it"},
+        {21, "wrong", true, false, NULL},
+        {320, "bad", true, false, "redis a:1: bad; limiting goes on without it"},
+        {919, "bad", true, false, NULL},
+        {920, "bad", true, false, "redis a:1: bad; down for 15 min; limiting goes on without it"},
+        {1519, "bad", true, false, NULL},
+        {3620, "bad", true, false, "redis a:1: bad; down for 1 h 0 min; limiting goes on without it"},
+        {9080, "bad", true, false, "redis a:1: bad; down for 2 h 31 min; limiting goes on without it"},
+        {9090, NULL, true, true, NULL},
+        {9090, NULL, false, false, NULL},
+        {9090, NULL, false, true, "redis a:1: answering again, 1 live node"},
+        {9091, NULL, false, true, NULL},
+        {9100, "bad", false, true, "redis a:1: bad; limiting goes on without it"},
+        {9700, "bad", false, true, "redis a:1: bad; down for 10 min; limiting goes on without it"},
+    };
+    link_begin();
+    linked.fleet.membership.live = 1;
+    size_t lines = 0;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        linked.problem = steps[i].problem;
+        linked.down = steps[i].down;
+        linked.fleet.news.good_ns = steps[i].good;
+        link_health_check(&linked.fleet, false, steps[i].at_s * SECOND);
+        lines += steps[i].line != NULL;
+        assert_int_equal(linked.log.count, lines);
+        if (steps[i].line != NULL) {
+            assert_string_equal(linked.log.lines[lines - 1], steps[i].line);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_failure_is_counted_by_its_kind),
+        cmocka_unit_test(test_an_interval_is_missed_when_it_is_over),
+        cmocka_unit_test(test_a_problem_is_said_when_it_changes_and_every_ten_minutes),
         cmocka_unit_test(test_every_interval_without_a_connection_is_a_sync_error),
         cmocka_unit_test(test_every_failed_attempt_is_an_error_of_its_kind),
         cmocka_unit_test(test_the_age_of_the_news_counts_from_the_start),

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 
+#include "fleet/fleet_log.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -49,6 +50,33 @@ static void open_with_log(struct nodes *n, int i, struct log *log)
 static void joined_line(const struct node *node, const char *rest, char *out, size_t size)
 {
     (void) snprintf(out, size, "fleet in memory: joined the fleet as node %s (%s", node->w->fleet->node, rest);
+}
+
+static void keep_text(void *arg, weir_log_level level, const char *message)
+{
+    (void) level;
+    (void) snprintf(arg, 2000, "%s", message);
+}
+
+/* Each byte that Redis or a file may have brought is printed, and a line has a bound. */
+static void test_a_line_is_plain_and_not_too_long(void **state)
+{
+    (void) state;
+    static char text[2000];
+    static char long_text[2000];
+    struct fleet fleet = {.log = keep_text, .log_arg = text};
+    fleet_log(&fleet, WEIR_LOG_INFO, "%s is %d", "a\nb", 7);
+    assert_string_equal(text, "a\\x0ab is 7");
+    memset(long_text, 'x', sizeof(long_text) - 1);
+    fleet_log(&fleet, WEIR_LOG_INFO, "%s", long_text);
+    assert_int_equal(strlen(text), 699);
+    memset(long_text, '\n', 116); /* each takes four bytes */
+    fleet_log(&fleet, WEIR_LOG_INFO, "%s", long_text);
+    assert_int_equal(strlen(text), 699 + 3 * 116);
+    fleet.log = NULL;
+    text[0] = '\0';
+    fleet_log(&fleet, WEIR_LOG_INFO, "nobody listens");
+    assert_string_equal(text, "");
 }
 
 static void test_each_node_writes_once_that_it_has_joined(void **state)
@@ -244,6 +272,7 @@ static void test_nodes_that_start_together_report_at_moments_of_their_own(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_line_is_plain_and_not_too_long),
         cmocka_unit_test(test_each_node_writes_once_that_it_has_joined),
         cmocka_unit_test(test_a_node_that_expects_too_few_nodes_writes_so_once),
         cmocka_unit_test(test_a_fleet_that_lost_its_data_is_a_warning_each_time),

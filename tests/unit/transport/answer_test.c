@@ -6,9 +6,9 @@
  * Guards: src/transport/redis/answer.c, src/transport/redis/batch.c
  */
 #include <errno.h>
-#include <string.h>
 
-#include "support/support.h"
+#include "support/redis_scene.h"
+#include "transport/redis/answer.h"
 #include "transport/redis/batch.h"
 
 #define COUNT   3 /* records of a batch */
@@ -250,6 +250,224 @@ static void test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_so
     }
 }
 
+/* The reply to the question for overrides. A text that begins with ':' stands for a number. */
+static redisReply *entries(size_t count, const char *const *words)
+{
+    redisReply *elements[8];
+    for (size_t i = 0; i < count; i++) {
+        elements[i] = words[i][0] == ':' ? number_reply(strtoll(words[i] + 1, NULL, 10))
+                                         : text_reply(REDIS_REPLY_STRING, words[i]);
+    }
+    return array_reply(count, elements);
+}
+
+static void test_overrides_are_taken_where_they_are_others(void **state)
+{
+    (void) state;
+    static const char longest[] = "0123456789012345678901234567890123456789012345678901234567890123456789";
+    static const struct {
+        const char *had; /* the node's version */
+        size_t count;
+        const char *words[6];
+        bool good, is_new;
+        size_t entries;
+        uint64_t left_out; /* known then; 5 before */
+        const char *version;
+    } cases[] = {
+        {"v1", 1, {"v1"}, true, false, 0, 5, "v1"},
+        {"v1", 1, {"v2"}, true, true, 0, 5, "v2"}, /* there are none any more */
+        {"", 2, {"v2", ":0"}, true, false, 0, 0, ""},
+        {"", 2, {"v2", ":3"}, true, true, 0, 3, "v2"},
+        {"v1", 4, {"v2", ":3", "p:a", "limit 1"}, true, true, 1, 3, "v2"},
+        {"v1", 4, {"v1", ":3", "p:a", "limit 1"}, true, false, 0, 3, "v1"},
+        {"", 6, {"v2", ":0", "p:a", "limit 1", "p:b", "limit 2"}, true, true, 2, 0, "v2"},
+        {"", 2, {longest, ":1"}, true, true, 0, 1, "012345678901234567890123456789012345678901234567890123456789012"},
+        {"", 0, {""}, false, false, 0, 5, ""},
+        {"", 3, {"v2", ":0", "p:a"}, false, false, 0, 5, ""},
+        {"", 2, {"v2", "0"}, false, false, 0, 5, ""},
+        {"", 2, {"v2", ":-1"}, false, false, 0, 5, ""},
+        {"", 2, {":2", ":0"}, false, false, 0, 5, ""},
+        {"", 4, {"v2", ":0", ":7", "limit 1"}, false, false, 0, 5, ""},
+        {"", 4, {"v2", ":0", "p:a", ":1"}, false, false, 0, 5, ""},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_OVERRIDES);
+        s.batch.count = 0;
+        s.t.overrides_left_out = 5;
+        (void) strcpy(s.round.overrides_version, cases[i].had);
+        redisReply *reply = entries(cases[i].count, cases[i].words);
+        batch_answer(&s.t, &s.server, 0, reply, 3 * SECOND);
+        freeReplyObject(reply);
+        const struct round *round = &s.round;
+        assert_int_equal(s.batch.state, cases[i].good ? BATCH_DONE : BATCH_LOST);
+        assert_int_equal(s.server.stage, cases[i].good ? SERVER_READY : SERVER_OFF);
+        assert_int_equal(s.t.overrides_left_out, cases[i].left_out);
+        assert_int_equal(s.t.overrides_ns, cases[i].good ? 3 * SECOND : 0);
+        assert_int_equal(round->overrides_new, cases[i].is_new);
+        assert_string_equal(round->overrides_version, cases[i].version);
+        assert_int_equal(round->override_count, cases[i].entries);
+        if (cases[i].is_new) {
+            assert_int_equal(round->overrides_left_out, cases[i].left_out);
+            for (size_t n = 0; n < cases[i].entries; n++) {
+                assert_string_equal(round->overrides[n].field, cases[i].words[2 + 2 * n]);
+                assert_string_equal(round->overrides[n].value, cases[i].words[3 + 2 * n]);
+            }
+            overrides_drop(round->overrides, round->override_count);
+        }
+    }
+    /* Byte 0 is malformed in an entry, and does not cut it short. */
+    struct scene s;
+    scene_init(&s, SCRIPT_OVERRIDES);
+    redisReply *reply = entries(4, (const char *const[]){"v2", ":0", "p:ab", "limit 1"});
+    reply->element[2]->str[2] = reply->element[3]->str[6] = '\0';
+    batch_answer(&s.t, &s.server, 0, reply, SECOND);
+    freeReplyObject(reply);
+    assert_string_equal(s.round.overrides[0].field, "p:%b");
+    assert_string_equal(s.round.overrides[0].value, "limit %");
+    overrides_drop(s.round.overrides, s.round.override_count);
+}
+
+/* A heartbeat's answer, with the time that this heartbeat record knows. */
+static bool take_time(struct scene *s, uint32_t record, long long seconds, const char *identity, long long created)
+{
+    const long long answer[] = {seconds, 5, 0, 3, 2, 1234, created, -7};
+    s->batch = (struct batch){.script = SCRIPT_HEARTBEAT, .state = BATCH_SENT, .first = record};
+    s->t.open_count = 1;
+    s->t.lost_state = false;
+    (void) strcpy(s->server.identity, identity);
+    s->whole = (redisReply){.type = REDIS_REPLY_ARRAY, .element = s->elements, .elements = 8};
+    for (size_t i = 0; i < 8; i++) {
+        s->integers[i].integer = answer[i];
+    }
+    batch_answer(&s->t, &s->server, 0, &s->whole, (uint64_t) seconds * SECOND);
+    return s->batch.state == BATCH_DONE;
+}
+
+/* Of a Cluster, whose primaries have a heartbeat record each; the first is the fleet's. */
+static void test_fleet_time_is_that_of_the_fleets_record(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t records[3];
+        long long seconds; /* of the answer that counts; they come with 1, 2, 3 */
+    } cases[] = {{{0, 1, 2}, 1}, {{1, 0, 2}, 2}, {{1, 2, 0}, 3}, {{1, 2, 3}, 1}, {{0, 0, 1}, 1}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        for (int n = 0; n < 3; n++) {
+            assert_true(take_time(&s, cases[i].records[n], n + 1, "", 7));
+        }
+        const uint64_t seconds = (uint64_t) cases[i].seconds;
+        assert_int_equal(s.round.fleet_wall_ns, seconds * SECOND + 5000);
+        assert_int_equal(s.round.received_ns, seconds * SECOND);
+        assert_int_equal(s.round.ahead_ns, -7 * (int64_t) MILLISECOND);
+        assert_int_equal(s.t.live_nodes, 3);
+        assert_int_equal(s.t.suspect_nodes, 2);
+        assert_int_equal(s.t.watermark_ms, 1234);
+        assert_true(s.t.has_time);
+    }
+}
+
+static void test_another_server_or_another_record_has_lost_what_was_there(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *identity;
+        long long created;
+        bool cluster, still_there, leaves, lost;
+    } cases[] = {
+        {"a b ", 7, false, false, false, false}, {"a b ", 8, false, false, false, true},
+        {"c d ", 7, false, false, false, true},  {"c d ", 7, false, false, true, false}, /* it is about to leave */
+        {"c d ", 7, true, false, false, true},   {"c d ", 7, true, true, false, false},  /* its slots have moved */
+        {"c d ", 8, true, true, false, true},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        struct server_conn other = {.stage = SERVER_READY, .in_slot_map = true, .identity = "a b "};
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        s.round.asks = true; /* else the heartbeat that is made would have to be there */
+        s.t.cluster = cases[i].cluster;
+        assert_true(take_time(&s, 0, 1, "a b ", 7));
+        assert_false(s.t.lost_state); /* a first answer has nothing to compare with */
+        s.t.servers[3] = cases[i].still_there ? &other : NULL;
+        s.round.leaves = cases[i].leaves;
+        assert_true(take_time(&s, 0, 2, cases[i].identity, cases[i].created));
+        assert_int_equal(s.t.lost_state, cases[i].lost);
+        assert_true(take_time(&s, 0, 3, cases[i].identity, cases[i].created));
+        assert_false(s.t.lost_state); /* once */
+    }
+}
+
+static void test_a_clock_that_is_a_hundred_years_off_is_no_clock(void **state)
+{
+    (void) state;
+    const long long most = INT64_C(3155760000) * 1000;
+    const long long ahead[] = {most, -most, most + 1, -most - 1};
+    for (size_t i = 0; i < 4; i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        s.batch.count = 0;
+        s.whole = (redisReply){.type = REDIS_REPLY_ARRAY, .element = s.elements, .elements = 8};
+        s.integers[7].integer = ahead[i];
+        batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
+        assert_int_equal(s.batch.state, i < 2 ? BATCH_DONE : BATCH_LOST);
+        assert_int_equal(s.round.ahead_ns, i < 2 ? ahead[i] * (int64_t) MILLISECOND : 0);
+    }
+}
+
+static void test_a_log_is_answered_with_its_groups(void **state)
+{
+    (void) state;
+    struct scene s;
+    scene_init(&s, SCRIPT_HISTORY);
+    scene_answer(&s, 10, 0);
+    batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
+    for (size_t i = 0; i < COUNT; i++) {
+        const struct report *report = &s.reports[i];
+        const uint64_t at = 100 + 10 * i;
+        assert_int_equal(report->status, 0);
+        assert_int_equal(report->author_count, at + 1);
+        assert_int_equal(report->sum, at + 2);
+        assert_int_equal(s.histories[i].reset_us, at + 3);
+        assert_int_equal(report->sum_demand, at + 4);
+        assert_int_equal(s.histories[i].other_authors, at + 5);
+        assert_int_equal(s.histories[i].group_count, 2);
+        for (size_t g = 0; g < 2; g++) {
+            assert_int_equal(s.histories[i].groups[g].time_ns, at + 6 + 2 * g);
+            assert_int_equal(s.histories[i].groups[g].units, at + 7 + 2 * g);
+        }
+    }
+    /* At most 64 groups. */
+    for (size_t groups = HISTORY_GROUPS; groups <= HISTORY_GROUPS + 1; groups++) {
+        redisReply *numbers[6 + 2 * (HISTORY_GROUPS + 1)];
+        for (size_t i = 0; i < 6 + 2 * groups; i++) {
+            numbers[i] = number_reply(i == 0 ? 0 : 9);
+        }
+        redisReply *whole = array_reply(1, (redisReply *[]){array_reply(6 + 2 * groups, numbers)});
+        scene_init(&s, SCRIPT_HISTORY);
+        s.batch.count = 1;
+        batch_answer(&s.t, &s.server, 0, whole, SECOND);
+        freeReplyObject(whole);
+        assert_int_equal(s.batch.state, groups == HISTORY_GROUPS ? BATCH_DONE : BATCH_LOST);
+    }
+}
+
+static void test_the_cause_of_an_error_in_a_script_comes_after_its_place(void **state)
+{
+    (void) state;
+    static const char *const cases[][2] = {
+        {"OOM command not allowed", "OOM command not allowed"},
+        {"ERR Error running script (call to f_12): @user_script:7: @user_script: 17: -OOM no", "OOM no"},
+        {"ERR Error running script (call to f_12): @user_script: 17: NOPERM no", "NOPERM no"},
+        {"ERR Error running script without a place", "ERR Error running script without a place"},
+        {"ERR other @user_script: 17: x", "ERR other @user_script: 17: x"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_string_equal(answer_cause(cases[i][0]), cases[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +475,12 @@ int main(void)
         cmocka_unit_test(test_each_report_is_answered_in_the_form_that_its_record_needs),
         cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),
         cmocka_unit_test(test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something),
+        cmocka_unit_test(test_overrides_are_taken_where_they_are_others),
+        cmocka_unit_test(test_fleet_time_is_that_of_the_fleets_record),
+        cmocka_unit_test(test_another_server_or_another_record_has_lost_what_was_there),
+        cmocka_unit_test(test_a_clock_that_is_a_hundred_years_off_is_no_clock),
+        cmocka_unit_test(test_a_log_is_answered_with_its_groups),
+        cmocka_unit_test(test_the_cause_of_an_error_in_a_script_comes_after_its_place),
     };
     return cmocka_run_group_tests_name("unit/transport/answer", tests, NULL, NULL);
 }

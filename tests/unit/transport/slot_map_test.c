@@ -4,10 +4,7 @@
  *
  * Guards: src/transport/redis/slot_map.c
  */
-#include <stdlib.h>
-#include <string.h>
-
-#include "support/support.h"
+#include "support/redis_scene.h"
 #include "transport/redis/server.h"
 #include "transport/redis/slot_map.h"
 
@@ -106,40 +103,6 @@ static void test_a_cluster_is_ready_when_each_server_is_or_has_failed(void **sta
     t->servers[1]->failures = t->servers[2]->failures = 3;
     assert_false(slot_map_ready(t));
     cluster_close(t);
-}
-
-/* Replies of a server as hiredis hands them over. */
-static redisReply *text_reply(int type, const char *text)
-{
-    redisReply *reply = calloc(1, sizeof(*reply));
-    assert_non_null(reply);
-    reply->type = type;
-    reply->len = strlen(text);
-    reply->str = strdup(text);
-    return reply;
-}
-
-static redisReply *number_reply(long long number)
-{
-    redisReply *reply = calloc(1, sizeof(*reply));
-    assert_non_null(reply);
-    reply->type = REDIS_REPLY_INTEGER;
-    reply->integer = number;
-    return reply;
-}
-
-static redisReply *array_reply(size_t count, redisReply *const *elements)
-{
-    redisReply *reply = calloc(1, sizeof(*reply));
-    assert_non_null(reply);
-    reply->type = REDIS_REPLY_ARRAY;
-    reply->elements = count;
-    reply->element = calloc(count + 1, sizeof(redisReply *));
-    assert_non_null(reply->element);
-    for (size_t i = 0; i < count; i++) {
-        reply->element[i] = elements[i];
-    }
-    return reply;
 }
 
 /* {first, last, {host, port}}, and no host where that is NULL. */

@@ -5,6 +5,7 @@
  * Guards: src/transport/redis/url.c
  */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -195,6 +196,134 @@ static void test_malformed_ones_are_refused_and_keep_the_password(void **state)
     assert_int_equal(url_parse(longest, &url, NULL), -EINVAL);
 }
 
+/* A URL with `count` times a letter in the place of the '#'. */
+static int parse_filled(const char *form, size_t count, struct redis_url *url, weir_error *error)
+{
+    char text[1200];
+    const size_t before = (size_t) (strchr(form, '#') - form);
+    (void) memcpy(text, form, before);
+    (void) memset(text + before, 'x', count);
+    (void) snprintf(text + before + count, sizeof(text) - before - count, "%s", form + before + 1);
+    return url_parse(text, url, error);
+}
+
+static void test_each_field_has_a_longest_text(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *form;
+        size_t longest, offset;
+        const char *problem;
+    } fields[] = {
+        {"redis://#:p@h", 255, offsetof(struct redis_url, user), "the user is too long or holds a malformed %xx; give"},
+        {"redis://u:#@h", 255, offsetof(struct redis_url, password),
+         "the password is too long or holds a malformed %xx; give"},
+        {"redis://#:1", 255, offsetof(struct redis_url, seeds[0].host), "a host is too long or malformed; give"},
+        {"redis+sentinel://h/#", 255, offsetof(struct redis_url, primary),
+         "the name of the primary is too long or malformed; give redis+sentinel://"},
+        {"unix:///#", 106, offsetof(struct redis_url, path) + 1,
+         "the socket's path is longer than 107 bytes or malformed; give"},
+        {"rediss://h?ca=#", 255, offsetof(struct redis_url, ca), "\"ca\" is empty, too long, or holds a malformed %xx"},
+        {"rediss://h?key=k&cert=#", 255, offsetof(struct redis_url, cert), "\"cert\" is empty, too long"},
+        {"rediss://h?cert=c&key=#", 255, offsetof(struct redis_url, key), "\"key\" is empty, too long"},
+        {"rediss://h?server_name=#", 255, offsetof(struct redis_url, servername), "\"server_name\" is empty, too long"},
+        {"redis+sentinel://h/p?sentinel_password=#", 255, offsetof(struct redis_url, sentinel_password),
+         "\"sentinel_password\" is empty, too long"},
+        {"redis+sentinel://h/p?sentinel_password=w&sentinel_username=#", 255, offsetof(struct redis_url, sentinel_user),
+         "\"sentinel_username\" is empty, too long"},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        struct redis_url url;
+        weir_error error;
+        if (parse_filled(fields[i].form, fields[i].longest, &url, &error) != 0) {
+            fail_msg("%s: %s", fields[i].form, error.message);
+        }
+        const char *value = (const char *) &url + fields[i].offset;
+        assert_int_equal(strlen(value), fields[i].longest);
+        assert_int_equal(strspn(value, "x"), fields[i].longest);
+        assert_int_equal(parse_filled(fields[i].form, fields[i].longest + 1, &url, &error), -EINVAL);
+        if (strstr(error.message, fields[i].problem) == NULL) {
+            fail_msg("%s: %s", fields[i].form, error.message);
+        }
+    }
+}
+
+static void test_numbers_are_taken_up_to_their_most(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *text;
+        int database; /* below 0: refused */
+    } cases[] = {
+        {"redis://h/1000000", 1000000},
+        {"redis://h/1000001", -1},
+        {"redis://h/000000009", 9},
+        {"redis://h/0000000009", -1},
+        {"redis://h?db=1000000", 1000000},
+        {"redis://h?db=1000001", -1},
+        {"redis://h?db=", -1},
+        {"redis://h?db=1/", -1},
+        {"redis://h?db=1:", -1},
+        {"redis://h/1/", -1},
+        {"redis://h?&", -1},
+        {"redis://h?db=1&protocol=2", 1},
+        {"redis://h?db=1&protocol=", -1},
+        {"redis://h?d=1", -1},
+        {"redis://h?dbs=1", -1},
+        {"redis://h?db=5&db=6", 6},
+        {"redis://h/7?", 7},
+        {"redis+sentinel://h/p/", 0},
+        {"redis+cluster://h?db=0", 0},
+        {"redis+cluster://h/", 0},
+        {"redis://h:65535/1", 1},
+        {"redis://h:1/1", 1},
+        {"redis://h:/1", -1},
+        {"redis://[::1]x/1", -1},
+        {"redis://[::1]:1/1", 1},
+        {"redis://%68/1", 1},
+        {"redis://a%/1", -1},
+        {"redis://a%6/1", -1},
+        {"redis://u:p%ffq@h/2", 2},
+        {"redis://h?protocol=2&", 0},
+        {"redis://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p/3", 3},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct redis_url url;
+        weir_error error = {0};
+        const int result = url_parse(cases[i].text, &url, &error);
+        if (result != (cases[i].database < 0 ? -EINVAL : 0) || (result == 0 && url.database != cases[i].database)) {
+            fail_msg("%s: %d, database %d, %s", cases[i].text, result, url.database, error.message);
+        }
+    }
+    assert_int_equal(parsed("redis://a,b,c,d,e,f,g,h,i,j,k,l,m,n,o,p/3").seed_count, 16);
+    assert_string_equal(parsed("redis://u:p%ffq@h").password, "p\xffq");
+}
+
+/* An option that is refused is named, as far as it can be printed and is not long; its value is not. */
+static void test_a_refused_option_is_named_without_its_value(void **state)
+{
+    (void) state;
+    static const char *const cases[][2] = {
+        {"redis://h?cert=hunter2", "redis_url: option \"cert\" is for rediss://; options are db"},
+        {"redis://h?sentinel_user=hunter2", "option \"sentinel_user\" is for redis+sentinel://;"},
+        {"redis://h?protocol=hunter2", "option \"protocol\" is neither 2 nor 3;"},
+        {"redis://h?db=hunter2", "option \"db\" is not a number;"},
+        {"redis://h?a b\x7f~\n=hunter2", "option \"a?b?~?\" is not known;"},
+        {"redis://h?abcdefghijklmnopqrstuvwx=hunter2", "option \"abcdefghijklmnopqrstuvwx\" is not known;"},
+        {"redis://h?abcdefghijklmnopqrstuvwxy=hunter2", "option \"abcdefghijklmnopqrstuvwx\" is not known;"},
+        {"redis://h?hunter2", "option \"\" has no '=';"},
+        {"redis://h?db=1&hunter2", "option \"\" has no '=';"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct redis_url url;
+        weir_error error;
+        assert_int_equal(url_parse(cases[i][0], &url, &error), -EINVAL);
+        if (strstr(error.message, cases[i][1]) == NULL || strstr(error.message, "hunter2") != NULL) {
+            fail_msg("%s: %s", cases[i][0], error.message);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +334,9 @@ int main(void)
         cmocka_unit_test(test_clusters),
         cmocka_unit_test(test_sentinels),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_each_field_has_a_longest_text),
+        cmocka_unit_test(test_numbers_are_taken_up_to_their_most),
+        cmocka_unit_test(test_a_refused_option_is_named_without_its_value),
         cmocka_unit_test(test_malformed_ones_are_refused_and_keep_the_password),
     };
     return cmocka_run_group_tests_name("unit/transport/url", tests, NULL, NULL);
