@@ -291,7 +291,7 @@ def test_the_variables_list_nodes_and_policies():
     for name, variable in variables("query").items():
         selector, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["query"]["query"]).groups()
         selector = fill_in(selector, ".+", ".+")
-        assert set(prometheus.ask(f"label/{label}/values", **{"match[]": selector})) == wanted[name]
+        prometheus.until(lambda: set(prometheus.ask(f"label/{label}/values", **{"match[]": selector})) == wanted[name], f"the values of {label}")
 
 
 def test_the_figures_are_those_of_the_gateways():

@@ -72,6 +72,11 @@ class Gateway(Fixture):
     def said(self, text):
         return self.log.read_text().count(text)
 
+    def says_once(self, text):
+        """The line of a change comes after the change itself."""
+        self.until(lambda: self.said(text))
+        assert self.said(text) == 1, self.log.read_text()
+
 
 @contextlib.contextmanager
 def backends(count, **keywords):
@@ -164,13 +169,13 @@ def test_clients_of_a_backend_that_dies_move_and_the_others_stay():
         moved = [s for s in sources if before[s] == "b"]
         assert {after[s] for s in moved} == {"a", "c"}, after  # to the next of each, not to one
         assert f.status()["moved_sessions"] == len(moved), f.status()
-        assert f.said(f"backend {dead.address()} is down: it refuses packets: Connection refused") == 1
+        f.says_once(f"backend {dead.address()} is down: it refuses packets: Connection refused")
         assert f.of(dead)["state"] == "refuses" and f.metric("up", dead) == 0 and f.status()["backend"] == "ok"
         assert f.metric("refused_packets_total", dead) >= 1
         # It comes back, found by what the gateway itself sends, as no client's packet goes there.
         dead.open(dead.port)
-        f.until(lambda: f.of(dead)["state"] == "up", 30)
-        assert f.said(f"backend {dead.address()} is up: it ") == 1
+        f.until(lambda: f.of(dead)["state"] == "up")
+        f.says_once(f"backend {dead.address()} is up: it ")
         assert {s: ask_again(f, c) for s, c in clients.items()} == after  # their games go on where they are
         assert choices(f, sources) == before  # and who comes now goes where he went first
         for client in clients.values():
@@ -209,11 +214,12 @@ def test_a_backend_that_is_silent_is_down_and_gets_clients_again():
                 client.send(b"?")
                 return client.recv(100)
         assert f.until(answered).startswith(b"a:")
-        assert f.said(f"backend {b.address()} is down: clients sent it packets for 2 seconds, and it replied to none") == 1
-        assert set(choices(f, sources).values()) == {"a"} and f.of(b)["state"] == "silent"
+        f.says_once(f"backend {b.address()} is down: clients sent it packets for 2 seconds, and it replied to none")
+        assert f.of(b)["state"] == "silent"
+        assert set(choices(f, sources).values()) == {"a"}  # and where it gets clients again meanwhile, it does not answer them
         b.mute = False
         f.until(lambda: f.of(b)["up"])
-        assert f.said(f"backend {b.address()} is up: it gets clients again, to see whether it replies") == 1
+        f.until(lambda: f.said(f"backend {b.address()} is up: it gets clients again, to see whether it replies"))
         assert choices(f, sources) == before
         client.close()
 
@@ -231,23 +237,26 @@ def test_a_backend_that_no_client_needs_an_answer_of_is_not_silent():
 
 
 def test_probes_find_a_backend_that_stands_still():
-    with Gateway([], "--probe", "0x70696e67", "--probe-interval-ms", 100) as f, backends(1) as (a,):
+    # The backend of this process may have to wait for its turn for longer than three probes take.
+    probes = ("--probe", "0x70696e67", "--probe-interval-ms", 100, "--probe-fall", 20)
+    with Gateway([], *probes) as f, backends(1) as (a,):
         port = f.demo.backend()
         echo = f.demo.children[-1]
-        with Gateway([f"127.0.0.1:{port}", a], "--probe", "0x70696e67", "--probe-interval-ms", 100) as g:
+        with Gateway([f"127.0.0.1:{port}", a], *probes) as g:
             sources = addresses(20)
             f.until(lambda: b"ping" in [data for data, _ in a.got])
             assert set(choices(g, sources).values()) == {"a", "?"}
             echo.send_signal(signal.SIGSTOP)
             g.until(lambda: g.of(f"127.0.0.1:{port}")["state"] == "no answer")
-            assert re.search(rf"backend 127.0.0.1:{port} is down: [0-9]+ probes in a row had no answer", g.log.read_text())
+            g.until(lambda: re.search(rf"backend 127.0.0.1:{port} is down: [0-9]+ probes in a row had no answer", g.log.read_text()))
             assert set(choices(g, sources).values()) == {"a"}
             echo.send_signal(signal.SIGCONT)
             g.until(lambda: g.of(f"127.0.0.1:{port}")["up"])
-            assert g.said(f"backend 127.0.0.1:{port} is up: it answers probes") == 1
+            g.says_once(f"backend 127.0.0.1:{port} is up: it answers probes")
             echo.kill()
             echo.wait()
             g.until(lambda: g.of(f"127.0.0.1:{port}")["state"] == "refuses")  # without a client's packet
+            g.until(lambda: g.said("is down") >= 2)
             assert g.of(a)["up"] and g.said("is down") == 2, g.log.read_text()
 
 

@@ -19,9 +19,10 @@ def gateway(redis, policies, *more):
 
 
 def denies(f, client):
-    before = f.status()["dropped"]["source"]
+    before = f.status()
     client.send(b"?")
-    return f.status()["dropped"]["source"] != before
+    after = f.until(lambda: (s := f.status())["offered"] > before["offered"] and s)
+    return after["dropped"]["source"] != before["dropped"]["source"]
 
 
 def test_entries_in_redis_name_addresses_and_networks():

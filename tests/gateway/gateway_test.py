@@ -6,10 +6,12 @@ The gateway end to end, on loopback: gateway_test.py BUILD_DIRECTORY SOURCE_DIRE
 Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps/gateway/status.c,
 apps/gateway/local.c
 """
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -25,13 +27,13 @@ from support import gateway_demo
 
 def test_a_polite_client_is_served_and_a_greedy_one_held():
     with Fixture() as f:
-        clients = f.send(3, "polite,1,100", "greedy,1,3000", "swarm,50,1000")
+        begin = time.monotonic()
+        clients = f.send(3, "polite,1,50", "greedy,1,3000", "swarm,50,1000")  # what was not sent for a moment is sent at once
         assert clients["polite"]["returned"] == clients["polite"]["sent"], clients
         assert clients["swarm"]["returned"] == clients["swarm"]["sent"], clients
-        # A burst of 200, and 200 a second; the sender's three seconds may be a little longer.
-        assert 750 <= clients["greedy"]["returned"] <= 850, clients
-        status = json.loads(f.get("/status"))
-        assert status["offered"] == sum(c["sent"] for c in clients.values()), (status, clients)
+        # A burst of 200, and 200 a second, unless nobody sent for longer than a second.
+        assert 200 <= clients["greedy"]["returned"] <= 201 + 200 * (time.monotonic() - begin), clients
+        status = f.until(lambda: (s := f.status())["offered"] == sum(c["sent"] for c in clients.values()) and s)
         assert status["passed"] == status["replies"] == sum(c["returned"] for c in clients.values()), (status, clients)
         assert status["dropped"] == {"source": status["offered"] - status["passed"], "overall": 0, **NO_BYTES}, status
         source, overall = status["policies"]["source"], status["policies"]["overall"]
@@ -43,6 +45,14 @@ def test_a_polite_client_is_served_and_a_greedy_one_held():
         assert len(offenders) == 1 and offenders[0]["error"] == 0, offenders
         assert offenders[0]["source"].startswith("127."), offenders
         assert status["sessions"] == 52 and status["redis"] == "none" and status["limited"] is True, status
+        with f.client(source=offenders[0]["source"]) as greedy:  # its bucket fills again
+            greedy.setblocking(False)
+
+            def is_answered():
+                greedy.send(b"?")
+                with contextlib.suppress(BlockingIOError):
+                    return greedy.recv(100)
+            f.until(is_answered)
 
 
 def test_metrics_are_prometheus_text():
@@ -87,10 +97,11 @@ def test_sigterm_reports_to_redis_what_is_left():
         with Fixture("--redis", f"unix://{redis.path}", "--redis-prefix", "left", "--sync-interval-ms", 60000,
                      policies=policies) as f:
             f.until(lambda: f.status()["redis"] == "up")
-            passed = f.send(1, "one,1,500")["one"]["returned"]
-            assert passed > 400
+            f.send(1, "one,1,500")
             f.child.send_signal(signal.SIGTERM)
             assert f.child.wait(20) == 0
+            passed = int(re.search(r"offered (\d+), passed \1,", f.log.read_text())[1])
+            assert passed > 0
         sums = [int(value) for key in cli("--raw", "keys", "left:*") for value in cli("--raw", "hget", key, "sum") if value.isdigit()]
         assert sum(sums) == passed, (sums, passed, cli("keys", "*"))
     finally:
@@ -205,7 +216,7 @@ def test_traffic_refuses_what_it_cannot_mean():
     for options, says in ((("--client", "a,1,1", "--seconds", "soon"), "--seconds"), (("--client", 'a"b,1,1'), "--client"),
                           (("--client", "a,0,1"), "--client"), (("--client", "a,1,1,64x"), "--client"),
                           (("--client", "a,1,1,1401"), "--client"), (("--client", "a,1"), "--client"), ((), "--client")):
-        result = subprocess.run([program, "--to", "127.0.0.1:9", *options], capture_output=True, text=True, timeout=10)
+        result = subprocess.run([program, "--to", "127.0.0.1:9", *options], capture_output=True, text=True, timeout=20)
         assert result.returncode == 2 and says in result.stderr, (options, result)
 
 

@@ -29,7 +29,7 @@ class Slow:
         for n, s in enumerate(self.sockets):
             try:
                 if s is None:
-                    s = self.sockets[n] = socket.create_connection(("127.0.0.1", self.port), timeout=5)
+                    s = self.sockets[n] = socket.create_connection(("127.0.0.1", self.port), timeout=20)
                 s.send(words[self.at:self.at + 1])
             except OSError:
                 if s:

@@ -24,19 +24,19 @@ BOTH = SOURCE + POLICY.format("overall", "", 15)
 SHADOW = "policies:\n" + POLICY.format("source", "mode: shadow, ", 10)
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
-BEGINS = r"policy source begins to deny: 70 checks in [12] s, most by source:127\.0\.0\.9 \(50 units\), source:127\.0\.0\.8 \(20 units\)"
-OVER = r"policy source denies no more: 70 checks in 1 s"
+BEGINS = r"policy source begins to deny: 70 checks in \d+ s, most by source:127\.0\.0\.9 \(50 units\), source:127\.0\.0\.8 \(20 units\)"
+OVER = r"policy source denies no more: 70 checks in \d+ s"
 
 
 def flood(f):
-    """60 packets of one source, and when the gateway has taken them 30 of another, which another thread may get."""
-    offered = 0
+    """60 packets of one source and 30 of another, which another thread may get. All are there when the gateway goes on."""
+    f.child.send_signal(signal.SIGSTOP)
     for source, count in (("127.0.0.9", 60), ("127.0.0.8", 30)):
         client = f.client(source=source)
         for _ in range(count):
             client.send(b"x")
-        offered += count
-        f.until(lambda offered=offered: f.status()["offered"] == offered)
+    f.child.send_signal(signal.SIGCONT)
+    f.until(lambda: f.status()["offered"] == 90)
 
 
 def lines_of(f):
@@ -72,11 +72,13 @@ def test_a_flood_is_told_of_in_every_format_with_whom_it_was():
         both, shadow = gateway("--log-format", "json", policies=BOTH), gateway("--log-format", "json", policies=SHADOW)
         quiet, without = gateway("--log-level", "warning"), gateway("--no-denial-log")
         everyone = (text, journal, in_json, both, shadow, quiet, without)
+        begin = time.monotonic()
         for f in everyone:
             flood(f)
         for f in (text, journal, in_json, both, shadow):
-            f.until(lambda: said(f, "no more"), 60)
+            f.until(lambda: said(f, "no more"))
         logs = [end(f) for f in everyone]
+        most = 2 + time.monotonic() - begin
 
     is_all(TIME + " weir-gateway: (warning|info): .*", logs[0])
     the(TIME + " weir-gateway: info: " + BEGINS, logs[0])
@@ -92,7 +94,7 @@ def test_a_flood_is_told_of_in_every_format_with_whom_it_was():
 
     begins, over = denials(logs[2])
     assert re.fullmatch(BEGINS, begins.pop("message")) and re.fullmatch(OVER, over.pop("message"))
-    assert begins.pop("seconds") in (1, 2) and over.pop("seconds") == 1
+    assert 1 <= begins.pop("seconds") <= most and 1 <= over.pop("seconds") <= most
     assert begins == {"level": "info", "policy": "source", "state": "begins", "denied": 70, "would_deny": 0, "offenders":
                       [{"key": "source:127.0.0.9", "units": 50}, {"key": "source:127.0.0.8", "units": 20}]}, begins
     assert over == {"level": "info", "policy": "source", "state": "ends", "denied": 70, "would_deny": 0, "offenders": []}, over
@@ -107,7 +109,7 @@ def test_a_flood_is_told_of_in_every_format_with_whom_it_was():
     begins, over = denials(logs[4])
     assert begins["message"].startswith("policy source would begin to deny: 70 checks in "), begins
     assert (begins["denied"], begins["would_deny"], len(begins["offenders"])) == (0, 70, 2), begins
-    assert over["message"] == "policy source would deny no more: 70 checks in 1 s", over
+    assert over["message"].startswith("policy source would deny no more: 70 checks in "), over
     is_all(TIME + " weir-gateway: warning: .*", logs[5])
     assert not [line for line in logs[6] if "policy source" in line], logs[6]
 

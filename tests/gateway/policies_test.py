@@ -20,7 +20,7 @@ def test_a_broken_file_changes_nothing_and_a_good_one_applies():
         f.until(lambda: "test.yaml:3:" in f.log.read_text() and "stay as they were" in f.log.read_text())
         start = time.monotonic()
         greedy = f.send(1, "greedy,1,3000")["greedy"]
-        assert 200 <= greedy["returned"] <= 201 + 200 * (time.monotonic() - start), greedy
+        assert min(200, greedy["sent"]) <= greedy["returned"] <= 201 + 200 * (time.monotonic() - start), greedy
         assert json.loads(f.get("/status"))["reload_errors"] == 1
         f.path.write_text(POLICIES.format(20))
         f.child.send_signal(signal.SIGHUP)
@@ -28,7 +28,7 @@ def test_a_broken_file_changes_nothing_and_a_good_one_applies():
         # The first group takes the address that has used something: the second one's is new.
         start = time.monotonic()
         greedy = f.send(1, "a,1,1", "greedy,1,3000")["greedy"]
-        assert 20 <= greedy["returned"] <= 21 + 20 * (time.monotonic() - start), greedy
+        assert min(20, greedy["sent"]) <= greedy["returned"] <= 21 + 20 * (time.monotonic() - start), greedy
 
 
 LIMIT = "    limits: [{algorithm: fixed_window, limit: 100000, period: 1s}]\n"

@@ -216,12 +216,22 @@ def check_gone(server):
         expect(here.ask(), f"{server.name}: does not serve after clients that were gone")
 
 
+def is_read(link):
+    """Whether the other end of a connection on this machine has read all that it was sent (proc(5): tcp)."""
+    here, there = link.getsockname()[1], link.getpeername()[1]
+    rows = [line.split() for line in open("/proc/net/tcp", encoding="ascii")][1:]
+    return any(row[1].endswith(f":{there:04X}") and row[2].endswith(f":{here:04X}") and row[4].endswith(":00000000") for row in rows)
+
+
 def check_drain(server):
     """What is under way at SIGTERM is answered; nothing else is taken; the server ends."""
     with client(server.port) as under_way, client(server.port) as idle:
         expect(idle.ask(GET.replace(b"\r\n\r\n", b"\r\nX: y\r\n\r\n")), f"{server.name}: no answer")
         under_way.send(GET[:-10])
-        time.sleep(0.2)  # so that the server has read it; else the request is one that is taken at the last moment
+        end = time.monotonic() + PATIENCE_S
+        while not is_read(under_way.link):  # else the request is one that is taken at the last moment
+            expect(time.monotonic() < end, f"{server.name}: does not read a request")
+            time.sleep(0.01)
         server.terminate()
         end = time.monotonic() + PATIENCE_S
         while True:

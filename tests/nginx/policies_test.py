@@ -25,7 +25,7 @@ policies:
       - name: pro
         limits: [{algorithm: sliding_window, limit: 8, period: 365d}]
   - name: bucket
-    limits: [{algorithm: token_bucket, limit: 10, period: 100s, burst: 2}]
+    limits: [{algorithm: token_bucket, limit: 1, period: 1h, burst: 2}]
   - name: queue
     limits: [{algorithm: leaky_bucket, limit: 10, period: 1s, burst: 4}]
   - name: bytes
@@ -221,7 +221,7 @@ def test_variables_tell_what_was_decided():
         assert nginx.get("/?k=1").headers["X-Weir"] == "bucket 1  process"
         assert nginx.get("/?k=1").headers["X-Weir"] == "bucket 0  process"
         found = nginx.get("/?k=1").headers["X-Weir"]
-        assert re.fullmatch("bucket 0 (9|10) process", found), found
+        assert re.fullmatch(r"bucket 0 (3600|35\d\d) process", found), found
         assert nginx.get("/").headers["X-Weir"].strip() == ""
     with served(f"weir bucket $arg_k cost=3; {SHOW}") as nginx:
         assert nginx.get("/?k=1").headers["X-Weir"] == "bucket 2 never process"

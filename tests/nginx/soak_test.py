@@ -20,7 +20,7 @@ from nginx_support import Nginx, lines, open_files, run
 SECONDS = int(os.environ.get("WEIR_NGINX_SECONDS", 120))
 ZONES = 5
 RATE, BURST = 200, 50
-PATIENCE = 10
+PATIENCE = 60
 
 
 class Clients:
@@ -39,7 +39,7 @@ class Clients:
             begin, status = time.monotonic(), None
             while status is None and time.monotonic() - begin < PATIENCE:
                 try:
-                    status = self.nginx.get(path, timeout=PATIENCE).status
+                    status = self.nginx.get(path).status
                 except (OSError, http.client.HTTPException):
                     self.stopped.wait(0.005)
             self.unanswered += status is None

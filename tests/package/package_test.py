@@ -211,7 +211,7 @@ def nginx():
 
 def connection():
     """What one connection to the stream is sent."""
-    with socket.create_connection(("127.0.0.1", 8081), 5) as client:
+    with socket.create_connection(("127.0.0.1", 8081), 20) as client:
         try:
             return client.recv(100).decode()
         except OSError:

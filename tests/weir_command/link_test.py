@@ -149,6 +149,8 @@ def test_a_shard_that_is_gone_is_told_and_the_others_are_read():
     with busy_cluster(whole=False) as (cluster, path, _):
         needed = {cluster.owner("weir:nodes"), cluster.owner("weir:overrides")}
         gone = next(server for server in cluster.servers if server not in needed)
+        for server in cluster.servers:
+            server.call("CONFIG", "SET", "cluster-node-timeout", "2000")
         left = next(server for server in cluster.servers if server is not gone)
         lost = len(names_of(gone))
         gone.child.send_signal(signal.SIGSTOP)

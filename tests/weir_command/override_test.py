@@ -289,9 +289,8 @@ def test_a_redis_that_does_not_answer_is_an_error_of_its_own():
             out, fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{fake.port}", code=3)
             assert out == "" and says in fault and "\x1b" not in fault, (answer, fault)
     with Fake(None) as fake:
-        start = time.monotonic()
         out, fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{fake.port}", code=3)
-        assert out == "" and fault.startswith(f"Redis at 127.0.0.1:{fake.port}: ") and time.monotonic() - start < 30, fault
+        assert out == "" and fault.startswith(f"Redis at 127.0.0.1:{fake.port}: ") and "timed out" in fault, fault
 
 
 def test_a_cluster_and_replicas_lead_to_the_server_that_writes():
@@ -339,7 +338,7 @@ def test_the_user_of_the_page_has_the_rights_and_passwords_stay_secret():
     with Fake(None) as fake:  # the command line of a command that waits
         child = subprocess.Popen([*WEIR, "override", "list", "--redis", f"redis://:{encoded}@127.0.0.1:{fake.port}"], env=PLAIN,
                                  stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while b"AUTH" not in fake.seen:
             assert time.monotonic() < end
             time.sleep(0.01)

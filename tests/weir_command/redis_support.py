@@ -97,7 +97,7 @@ class Cluster:
         self.servers = []
         try:
             for _ in range(3):
-                self.servers.append(self.all.enter_context(Redis("--cluster-enabled", "yes", "--cluster-node-timeout", "2000",
+                self.servers.append(self.all.enter_context(Redis("--cluster-enabled", "yes", "--cluster-node-timeout", "20000",
                                                                  "--cluster-require-full-coverage", "no", *options)))
             for number, server in enumerate(self.servers):
                 first, end = (self.SLOTS * part // 3 for part in (number, number + 1))
@@ -138,7 +138,8 @@ class Fake:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.links, self.seen = [], b""
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
 
     def serve(self):
         while True:
@@ -162,6 +163,8 @@ class Fake:
         return self
 
     def __exit__(self, *_):
+        self.listener.shutdown(socket.SHUT_RDWR)  # ends the wait for a link: it would go on with whoever has the descriptor next
+        self.thread.join()
         self.listener.close()
         for link in self.links:
             link.close()

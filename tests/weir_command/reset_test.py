@@ -163,7 +163,7 @@ def test_an_interrupted_command_leaves_nothing():
     with Fake(None) as fake:
         child = subprocess.Popen([*WEIR, "reset", "--policies", str(policies()), "fixed", "x", "--redis",
                                   f"redis://127.0.0.1:{fake.port}"], env=PLAIN, stdout=subprocess.PIPE)
-        end = time.monotonic() + 30
+        end = time.monotonic() + 60
         while b"ZRANGE" not in fake.seen:
             assert time.monotonic() < end and child.poll() is None
             time.sleep(0.01)
