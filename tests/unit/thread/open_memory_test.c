@@ -11,7 +11,6 @@
 #include "support/bare_process.h"
 #include "thread/limiter.h"
 
-/* NOLINTBEGIN(bugprone-reserved-identifier): the names that ld has for what --wrap replaces */
 void *__real_pages_take(struct pages_owner *owner, size_t size, unsigned use);
 void *__real_pages_reserve(size_t size, unsigned use);
 void __real_pages_give(const struct pages_owner *owner, void *memory, size_t size);
@@ -51,7 +50,6 @@ void __wrap_pages_release(void *memory, size_t size)
     bytes -= memory != NULL ? size : 0;
     __real_pages_release(memory, size);
 }
-/* NOLINTEND(bugprone-reserved-identifier) */
 
 static void test_what_is_missing_is_said_and_the_rest_is_given_back(void **state)
 {
