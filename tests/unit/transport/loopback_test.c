@@ -909,6 +909,29 @@ static void test_a_log_is_the_set_of_its_units(void **state)
     }
 }
 
+/* A bucket's record lives until the bucket is full, and as long as the report says beyond that. */
+static void test_a_bucket_is_kept_until_it_is_full_and_longer(void **state)
+{
+    (void) state;
+    static const uint64_t units[] = {0, 1, 1000};
+    for (size_t i = 0; i < 3; i++) {
+        struct records records = {.chains = NULL};
+        const uint64_t now_ms = (uint64_t) T0_MS;
+        struct report report = {.kind = REPORT_BUCKET, .count = units[i], .demand = units[i], .expire_ms = 500};
+        report.unit_ps = UINT64_C(20000000000); /* 20 ms */
+        report.now_us = report.from_us = now_ms * 1000;
+        (void) strcpy(report.record, "bucket");
+        (void) strcpy(report.author, "0");
+        records_apply(&records, &report, now_ms * MILLISECOND);
+        assert_int_equal(report.status, 0);
+        assert_int_equal(report.tat_answer_us, units[i] != 0 ? (now_ms + 20 * units[i]) * 1000 : 0);
+        const uint64_t end_ms = now_ms + 20 * units[i] + 500;
+        assert_int_equal(records_total(&records, end_ms * MILLISECOND, "bucket", true), 1);
+        assert_int_equal(records_total(&records, (end_ms + 1) * MILLISECOND, "bucket", true), 0);
+        records_clear(&records);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -929,6 +952,7 @@ int main(void)
         cmocka_unit_test(test_each_author_of_a_record_is_listed_until_the_record_expires),
         cmocka_unit_test(test_ten_thousand_records_are_kept_apart),
         cmocka_unit_test(test_a_log_is_the_set_of_its_units),
+        cmocka_unit_test(test_a_bucket_is_kept_until_it_is_full_and_longer),
     };
     return cmocka_run_group_tests_name("unit/transport/loopback", tests, NULL, NULL);
 }

@@ -121,11 +121,32 @@ static void test_a_round_without_memory_fails_and_the_next_one_does_not(void **s
     }
 }
 
+static void test_a_transport_without_memory_is_not_opened_and_says_so(void **state)
+{
+    (void) state;
+    const struct transport_config config = {.url = "redis://a,b,c", .prefix = "weir", .timeout_ms = 1000};
+    for (size_t failing = 1; failing <= 5; failing++) {
+        struct transport *t = NULL;
+        weir_error error = {.code = 1};
+        fails = failing;
+        seen = 0;
+        const int result = redis_transport_open(&config, &t, &error);
+        fails = 0;
+        assert_int_equal(result, failing <= 4 ? -ENOMEM : 0); /* the transport, and each host */
+        assert_int_equal(error.code, result);
+        assert_string_equal(error.message, result != 0 ? "out of memory" : "");
+        if (result == 0) {
+            t->ops->close(t);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_allocation_that_failed_is_made_again),
         cmocka_unit_test(test_a_round_without_memory_fails_and_the_next_one_does_not),
+        cmocka_unit_test(test_a_transport_without_memory_is_not_opened_and_says_so),
     };
     return cmocka_run_group_tests_name("unit/transport/script_memory", tests, NULL, NULL);
 }
