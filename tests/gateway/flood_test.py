@@ -57,7 +57,8 @@ def overflown(wire):
     """Packets that found a queue full on their way to the gateway: of its socket, or of the kernel before that."""
     lines = [line.split() for line in pathlib.Path("/proc/thread-self/net/snmp").read_text().splitlines() if line.startswith("Udp: ")]
     counts = dict(zip(*lines))
-    dropped = json.loads(wire.ip("-s", "-j", "link", "show", wire.name, host=wire.gateway))[0]["stats64"]["rx"]["dropped"]
+    dropped = sum(json.loads(wire.ip("-s", "-j", "link", "show", wire.name, host=host))[0]["stats64"][way]["dropped"]
+                  for host, way in ((wire.gateway, "rx"), (wire.clients, "tx")))
     return int(counts["RcvbufErrors"]) + dropped
 
 
