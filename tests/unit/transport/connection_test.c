@@ -407,6 +407,7 @@ static void test_a_connection_that_says_what_it_should_not_is_dropped(void **sta
         {false, many, "an answer that is not Redis's protocol"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        (void) hosts_end(NULL);
         (void) hosts_begin(NULL);
         host_listen(0);
         struct redis_transport *t = scene_open("redis://0");
@@ -434,9 +435,7 @@ static void test_a_connection_that_says_what_it_should_not_is_dropped(void **sta
             (void) close(fd);
         }
         scene_close(t);
-        (void) hosts_end(NULL);
     }
-    (void) hosts_begin(NULL); /* for the end of this test */
 }
 
 /* A server that ends a reply never, or late: 4 MiB are read before it is complete. */
