@@ -554,9 +554,6 @@ static int64_t untold(weir_options *options, bool fleet, uint64_t *told)
 static void test_the_memory_that_is_told_is_what_the_process_takes(void **state)
 {
     (void) state;
-    if (SLOWED) {
-        skip(); /* a sanitizer maps memory of its own */
-    }
     struct node logs = {.w = NULL};
     weir_options least = WEIR_OPTIONS_INIT;
     least.max_keys = 1000;
@@ -593,5 +590,6 @@ int main(void)
         cmocka_unit_test(test_a_weir_alone_writes_nothing_of_a_fleet),
         cmocka_unit_test(test_the_memory_that_is_told_is_what_the_process_takes),
     };
-    return cmocka_run_group_tests_name("unit/limiter/readings", tests, plant, uproot);
+    /* Without the last one under a sanitizer, which maps memory of its own. */
+    return _cmocka_run_group_tests("unit/limiter/readings", tests, COUNT_OF(tests) - (SLOWED ? 1 : 0), plant, uproot);
 }
