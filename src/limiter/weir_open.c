@@ -82,7 +82,8 @@ static int weir_begin(const struct opening *opening, weir **out, weir_error *err
     const weir_options *options = opening->options;
     weir *w = calloc(1, sizeof(*w));
     if (w == NULL) {
-        return error_set(error, -ENOMEM, "out of memory");
+        (void) error_set(error, -ENOMEM, "out of memory");
+        return -ENOMEM;
     }
     w->wake_fd = -1;
     poll_set_init(&w->poll_set);
@@ -91,7 +92,8 @@ static int weir_begin(const struct opening *opening, weir **out, weir_error *err
     const int result = locks_init(w);
     if (result != 0) {
         free(w);
-        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+        (void) error_set(error, result, "no locks to be had: %s", strerror(-result));
+        return result;
     }
     w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
