@@ -14,6 +14,7 @@
 #include "process/mend.h"
 #include "process/robust_mutex.h"
 #include "support/bare_process.h"
+#include "support/independent.h"
 
 #define LIMIT 100
 #define DEAD  2 /* the lock word of a dead process; 1 and 3 are of living ones */
@@ -316,6 +317,9 @@ static void test_a_set_of_cells_says_how_many_and_which_is_probably_next(void **
 static void test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once(void **state)
 {
     (void) state;
+    if (!mutexes_survive_deaths()) {
+        skip();
+    }
     pthread_mutex_t *mutex = pages_reserve(sizeof(*mutex), PAGES_SHARED);
     assert_non_null(mutex);
     assert_int_equal(robust_mutex_init(mutex), 0);
