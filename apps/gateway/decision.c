@@ -357,8 +357,6 @@ uint64_t decision_make(struct decision *d, size_t count)
     bump(&counters->offered_bytes, bytes);
     bump(&counters->passed, (uint64_t) __builtin_popcountll(passing));
     bump(&counters->passed_bytes, passing == all ? bytes : sum_bytes(d, passing));
-    /* Last, and with release for sum_of: whoever reads of packets that were offered finds what became of them. */
-    const uint64_t offered = atomic_load_explicit(&counters->offered, memory_order_relaxed);
-    atomic_store_explicit(&counters->offered, offered + count, memory_order_release);
+    bump(&counters->offered, count); /* last: whoever reads of packets that were offered finds what became of them */
     return passing;
 }

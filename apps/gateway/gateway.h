@@ -202,14 +202,14 @@ struct http;
 struct http *http_start(struct gateway *gateway, const struct address *address, int handed);
 void http_stop(struct http *http); /* NULL is allowed */
 
-/* The sum of one counter over all workers. */
+/* The sum of one counter over all workers. Whoever has read it finds what they had counted before, in all counters. */
 #define SUM(gateway, field) sum_of((gateway), offsetof(struct counters, field))
 uint64_t sum_of(const struct gateway *gateway, size_t offset);
 
 static inline void bump(_Atomic uint64_t *counter, uint64_t n)
 {
-    /* One writer: no read-modify-write. */
-    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_relaxed);
+    /* One writer: no read-modify-write. Release, for sum_of. */
+    atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + n, memory_order_release);
 }
 
 #endif

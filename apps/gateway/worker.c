@@ -140,7 +140,7 @@ static void gather(struct loop *loop, struct session *session)
 
 static void publish(_Atomic uint64_t *counter, uint64_t value)
 {
-    atomic_store_explicit(counter, value, memory_order_relaxed);
+    atomic_store_explicit(counter, value, memory_order_release); /* for sum_of */
 }
 
 /* Copies the counts of the thread's parts to where the gateway's other threads can read them. */
@@ -161,8 +161,7 @@ static void publish_counters(struct loop *loop)
     publish(&counters->frames_received, loop->lane.received);
     publish(&counters->frames_sent, loop->lane.sent);
     publish(&counters->frames_lost, loop->frames_lost + loop->lane.useless);
-    /* Last, and with release for sum_of: whoever reads of replies finds what the turn that sent them did. */
-    atomic_store_explicit(&counters->replies, loop->to_clients.sent, memory_order_release);
+    publish(&counters->replies, loop->to_clients.sent); /* last: whoever reads of replies finds what their turn did */
 }
 
 /* Learns what is new of the backends. */

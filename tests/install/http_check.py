@@ -219,8 +219,7 @@ def check_gone(server):
 def is_read(link):
     """Whether the other end of a connection on this machine has read all that it was sent (proc(5): tcp, tcp6)."""
     here, there = link.getsockname()[1], link.getpeername()[1]
-    rows = [line.split() for name in ("tcp", "tcp6") if os.path.exists(f"/proc/net/{name}")
-            for line in open(f"/proc/net/{name}", encoding="ascii")]
+    rows = [line.split() for table in pathlib.Path("/proc/net").glob("tcp*") for line in table.read_text().splitlines()]
     return any(row[1].endswith(f":{there:04X}") and row[2].endswith(f":{here:04X}") and row[4].endswith(":00000000") for row in rows)
 
 
