@@ -36,7 +36,7 @@ ngx_int_t wait_begin(ngx_http_request_t *r, ngx_msec_t delay)
     r->read_event_handler = ngx_http_test_reading;
     r->write_event_handler = wait_end;
     r->connection->write->delayed = 1;
-    ngx_time_update(); /* timers begin at nginx's time, which may be older than the one by which it was decided */
+    ngx_time_update(); /* a timer begins at nginx's time: it would end early if that is older than the decision's */
     ngx_add_timer(r->connection->write, delay);
     return NGX_AGAIN;
 }

@@ -8,6 +8,7 @@ apps/nginx/wait.c, apps/nginx/messages.c
 """
 import concurrent.futures
 import contextlib
+import http.client
 import os
 import re
 import select
@@ -100,6 +101,26 @@ def test_waiting_requests_are_spaced_by_the_rate():
         answers = arriving_together(nginx, "/?k=1", 6)
         # A machine under load may answer later, not earlier; 20 ms are the resolution of nginx's clocks and timers.
         assert all(seconds > 0.1 * before - 0.02 for before, seconds in enumerate(answers)), answers
+
+
+def test_a_wait_begins_when_it_is_decided_and_not_when_its_worker_last_read_the_clock():
+    with Nginx("weir_limit_req_zone $arg_k zone=thirty:1m rate=30r/m;", "location = /index.html { weir_limit_req zone=thirty burst=5; } "
+               "location = /a.html { auth_basic x; auth_basic_user_file {dir}/users; }") as nginx:
+        (nginx.dir / "users").write_text("x:$6$rounds=1500000$salt$x\n")  # half a second or more of a worker's time
+        worker, = nginx.worker_pids()
+        busy, waiting = (http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=60) for _ in range(2))
+        with contextlib.closing(busy), contextlib.closing(waiting):
+            for connection in (busy, waiting):
+                connection.request("GET", "/")
+                connection.getresponse().read()
+            begin = time.monotonic()
+            assert nginx.get("/index.html?k=1").status == 200
+            os.kill(worker, signal.SIGSTOP)  # it finds both requests when it looks
+            busy.request("GET", "/a.html", headers={"Authorization": "Basic eDp4"})
+            waiting.request("GET", "/index.html?k=1")
+            os.kill(worker, signal.SIGCONT)
+            assert (busy.getresponse().status, waiting.getresponse().status) == (401, 200)
+            assert time.monotonic() - begin > 1.98, "of 2 s; 20 ms are the resolution of nginx's clocks and timers"
 
 
 def ask_and_go(nginx, count, path="/?k=1"):
