@@ -50,11 +50,26 @@ def ports():
 
 
 PORTS = ports()
-GIVEN = set()
+CLAIMS = []
+
+
+def claim(port):
+    """
+    Takes a port until this process ends, so that no process is given it twice, nor two that run side by side. True: it
+    was to be had. An abstract name belongs to a network namespace, as a port does, and ends with its process.
+    """
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0weir-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    CLAIMS.append(name)
+    return True
 
 
 def free_port(kind):
-    """A port of 127.0.0.1 that this process was not given before: the gateway's port is never its backend's."""
+    """A port of 127.0.0.1 that nobody else is given."""
     while True:
         with socket.socket(socket.AF_INET, kind) as s:
             try:
@@ -62,8 +77,7 @@ def free_port(kind):
             except OSError:
                 continue
             port = s.getsockname()[1]
-        if port not in GIVEN:
-            GIVEN.add(port)
+        if claim(port):
             return port
 
 

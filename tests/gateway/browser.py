@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 
-from support import Skipped
+from support import gateway_demo, Skipped
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the name that the protocol gives a reference to an element
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -29,9 +29,7 @@ class Browser:
                 raise AssertionError(why + "; scripts/setup installs both")
             raise Skipped(why)
         self.profile = tempfile.TemporaryDirectory(prefix="weir-browser-", ignore_cleanup_errors=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = gateway_demo.free_port(socket.SOCK_STREAM)
         self.at = f"http://127.0.0.1:{port}"
         self.session = None
         self.driver = subprocess.Popen([DRIVER, f"--port={port}", "--silent"], stdout=subprocess.DEVNULL,

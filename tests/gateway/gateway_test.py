@@ -7,6 +7,7 @@ Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps
 apps/gateway/local.c
 """
 import contextlib
+import contextlib
 import http.client
 import json
 import os
@@ -209,6 +210,16 @@ def test_an_ipv6_network_of_64_bits_shares_one_limit():
             assert 200 <= counts[0] + counts[1] <= 200 + refilled and min(counts) > 0, (counts, refilled)
             assert status["dropped"] == {"source": 450 - sum(counts), "overall": 0, **NO_BYTES}, (counts, status)
     in_a_network_of_its_own(check)
+
+
+def test_no_port_is_given_to_two_processes():
+    program = ("import random, socket, sys; random.seed(1); sys.path.insert(0, sys.argv[1]); import demo; "
+               "print([demo.free_port(socket.SOCK_DGRAM) for _ in range(50)], flush=True); sys.stdin.read()")
+    command = [sys.executable, "-c", program, sys.argv[2] + "/apps/gateway"]  # each begins at the same port
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)) for _ in range(3)]
+        given = [port for child in children for port in json.loads(child.stdout.readline())]
+        assert len(set(given)) == 150, sorted(given)
 
 
 def test_traffic_refuses_what_it_cannot_mean():

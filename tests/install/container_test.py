@@ -24,6 +24,9 @@ import time
 import tap
 from tap import Failed, Skipped, run
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "apps/gateway"))
+from demo import free_port  # noqa: E402
+
 SOURCE = pathlib.Path(sys.argv[1])
 UNLINKED = {"ca-certificates"}  # of a Redis that is reached by TLS
 EVERYWHERE = {"libc6"}
@@ -139,17 +142,6 @@ def built():
         yield pathlib.Path(images("mount", container).splitlines()[-1]), config
 
 
-def ports(count):
-    """Of loopback, for UDP."""
-    with contextlib.ExitStack() as held:
-        found = []
-        for _ in range(count):
-            one = held.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-            one.bind(("127.0.0.1", 0))
-            found.append(one.getsockname()[1])
-        return found
-
-
 def serve(command, backend, port):
     """Has the gateway forward some packets to a backend, and no more than its policy lets pass. It then ends by SIGTERM."""
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -206,7 +198,7 @@ def image_works():
                                                     "    limits: [{algorithm: fixed_window, limit: 20, period: 1d}]\n")
         if "20 a day" not in run(*inside("/usr/bin/weir", "check", "/etc/weir/gateway.yaml")):
             raise Failed("weir check does not read the policies")
-        (listen,) = ports(1)
+        listen = free_port(socket.SOCK_DGRAM)
         with socket.socket(type=socket.SOCK_DGRAM) as backend:
             backend.bind(("127.0.0.1", 0))
             backend.settimeout(1)

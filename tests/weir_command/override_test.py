@@ -17,7 +17,7 @@ import subprocess
 import time
 
 from command_support import data, file, need, PLAIN, run, weir, WEIR
-from redis_support import Fake, Redis
+from redis_support import Fake, free_port, Redis
 
 SOURCE, GATEWAY = pathlib.Path(os.environ["SOURCE"]), os.environ.get("GATEWAY", "")
 
@@ -304,8 +304,7 @@ def test_a_cluster_and_replicas_lead_to_the_server_that_writes():
             assert b"EVAL" in replica.seen and redis.hash() == {"api:x": "deny"}
             fault = override(redis, "set", "api:x", "1", "--redis", f"redis://127.0.0.1:{replica.port}", code=3)[1]
             assert "READONLY" in fault, fault
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     with Fake(f"-MOVED 1 :{port}\r\n".encode()) as moved:  # a server that leads nowhere, on its own host
         fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{moved.port}", code=3)[1]
         assert fault.startswith(f"Redis at 127.0.0.1:{port}: "), fault
@@ -351,9 +350,7 @@ def test_nodes_take_what_is_written():
     path = file("gateway.yaml", "policies:\n  - name: source\n    limits: [{algorithm: token_bucket, limit: 9, period: 1s}]\n")
     with Redis() as redis, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as backend:
         backend.bind(("127.0.0.1", 0))
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         log = open(file("gateway.log", ""), "w+")
         node = subprocess.Popen([GATEWAY, "--listen", f"127.0.0.1:{port}", "--backend", "127.0.0.1:%d" % backend.getsockname()[1],
                                  "--policies", str(path), "--redis", redis.url, "--sync-interval-ms", "20"], env=PLAIN, stderr=log)

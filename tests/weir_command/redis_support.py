@@ -7,11 +7,15 @@ import random
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 from command_support import need
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "apps/gateway"))
+from demo import claim  # noqa: E402
 
 SERVER = os.environ.get("WEIR_TEST_REDIS_SERVER", "redis-server")
 
@@ -23,7 +27,8 @@ def free_port():
         with socket.socket() as one, socket.socket() as other, contextlib.suppress(OSError):
             one.bind(("127.0.0.1", port))
             other.bind(("127.0.0.1", port + 10000))
-            return port
+            if claim(port):
+                return port
 
 
 class Redis:

@@ -20,7 +20,7 @@ import threading
 import time
 
 from command_support import data, file, PLACE, PLAIN, run, Skipped, weir, WEIR
-from redis_support import Fake, Redis
+from redis_support import Fake, free_port, Redis
 from screen import Screen
 
 GATEWAY = os.environ.get("GATEWAY", "")
@@ -89,9 +89,7 @@ class Node:
 
 
 def closed_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"
 
 
 def top(*words, **more):
@@ -432,11 +430,7 @@ def test_gateways_are_asked_as_they_serve():
         raise Skipped("there is no weir-gateway")
     policies = file("top.yaml", "policies:\n  - name: source\n    limits: [{algorithm: token_bucket, limit: 100, period: 1s}]\n")
     with Redis() as redis:
-        ports = []
-        for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
-            with socket.socket(type=kind) as free:
-                free.bind(("127.0.0.1", 0))
-                ports.append(free.getsockname()[1])
+        ports = free_port(), free_port()
         child = subprocess.Popen([GATEWAY, "--listen", f"127.0.0.1:{ports[0]}", "--backend", "127.0.0.1:9", "--policies",
                                   str(policies), "--allow-missing", "--metrics", f"127.0.0.1:{ports[1]}", "--redis", redis.url],
                                  stderr=subprocess.PIPE, text=True)
