@@ -31,8 +31,8 @@ class Workshop:
         self.threads, self.tree, self.build = threads, folder / "tree", folder / ("build-tsan" if threads else "build")
         self.usual = collections.defaultdict(lambda: QUICK, suites.Progress(suites.BUILD).usual)
         self.sound, self.aside = set(), set()  # tests that passed in this run, and that fail without a mutant
-        # 4 GB for each process; ThreadSanitizer's own memory is beyond any bound.
-        script, apart = BOUNDS + ("" if threads else "ulimit -d 4194304; "), []
+        # 8 GB for each process; ThreadSanitizer's own memory is beyond any bound.
+        script, apart = BOUNDS + ("" if threads else "ulimit -d 8388608; "), []
         if subprocess.run([*APART, "true"], capture_output=True).returncode == 0:
             script += "".join(MOUNT.format(path) for path in ("/dev/shm", "/tmp") if not folder.is_relative_to(path))
             apart = APART

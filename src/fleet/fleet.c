@@ -89,7 +89,6 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_
                     options->redis_timeout_ms * NS_PER_MS);
     store_relaxed(&process->shared->nodes, membership_nodes(&fleet->membership));
     fleet->opened_ns = monotonic_ns;
-    fleet->schedule.next_ns = monotonic_ns;
     fleet->schedule.extra_ns = UINT64_MAX;
     (void) snprintf(fleet->prefix, sizeof(fleet->prefix), "%s", options->prefix);
     take_name(fleet, options->node_name);
@@ -111,8 +110,6 @@ void fleet_enter(const struct fleet *fleet, struct process *process)
 void fleet_leave(struct fleet *fleet)
 {
     overrides_drop(fleet->overrides.texts, fleet->overrides.count);
-    fleet->overrides = (struct round_overrides){.changed = false}; /* read anew by the next process */
-    fleet->transport = NULL;
 }
 
 void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts)

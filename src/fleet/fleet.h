@@ -75,7 +75,7 @@ void fleet_enter(const struct fleet *fleet, struct process *process);
 
 /* Another process begins to step the fleet, or this one on another transport: a round under way has failed. */
 void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts);
-/* This process no longer steps the fleet. */
+/* This process no longer steps the fleet. Whoever is next calls fleet_adopt(), unless the fleet ends. */
 void fleet_leave(struct fleet *fleet);
 
 /*

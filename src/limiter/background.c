@@ -304,8 +304,6 @@ void background_stop(weir *w)
         wake(w);
         (void) pthread_join(w->thread, NULL);
         w->has_thread = false;
-        (void) close(w->wake_fd);
-        w->wake_fd = -1;
     }
 }
 

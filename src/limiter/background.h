@@ -6,7 +6,8 @@
 #include "weir/weir.h"
 
 int background_start(weir *w); /* 0, or a negative errno value */
-void background_stop(weir *w); /* ends the thread and waits for that; without a thread does nothing */
+/* Ends the thread and waits for that; without a thread does nothing. wake_fd stays open. */
+void background_stop(weir *w);
 
 /* Without a background thread: does what is due, and returns the monotonic time of the next work. */
 uint64_t background_poll(weir *w, uint64_t monotonic_ns);

@@ -45,7 +45,6 @@ int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
 void denial_log_close(struct denial_log *log)
 {
     pages_release(log->memory, log->memory_size);
-    *log = (struct denial_log){0};
 }
 
 /* Finds the groups of policies that are new. Under the policy lock. */

@@ -116,8 +116,6 @@ void policy_compile(struct policy *out, const weir_policy *policy, const struct 
     }
     policy_derive(out, context->tick_ns);
     out->set_is_odd = names->set_count % 2 != 0;
-    store_relaxed(&out->outage_mode, OUTAGE_MODE_NONE);
-    store_relaxed(&out->basis, WEIR_BASIS_PROCESS);
 }
 
 void policy_override(struct policy *out, const struct policy *like, const uint64_t *limits, const uint64_t *bursts,

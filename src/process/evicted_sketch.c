@@ -179,7 +179,6 @@ int sketch_open(struct sketch *sketch, size_t max_keys, uint64_t origin_ns, stru
 void sketch_close(struct sketch *sketch, const struct pages_owner *pages)
 {
     pages_give(pages, sketch->memory, sketch->memory_size);
-    sketch->memory = NULL;
 }
 
 /* How the words of a row stand to a new record. */

@@ -64,9 +64,6 @@ void history_store_close(struct history_store *histories, const struct pages_own
 {
     pages_give(pages, histories->memory, histories->memory_size);
     pages_give(pages, histories->places_memory, histories->places_size);
-    histories->memory = NULL;
-    histories->places_memory = NULL;
-    histories->places = NULL;
 }
 
 static struct history_place *history_place_of(struct process *process, uint32_t cell)

@@ -24,7 +24,6 @@ int process_open(struct process *process, const struct process_options *options)
             0 ||
         sketch_open(&process->sketch, options->max_keys, options->origin_ns, process->pages) != 0 ||
         top_denied_open(&process->top_denied, process->table.cell_count, process->pages) != 0) {
-        process_close(process);
         return -ENOMEM;
     }
     unsigned char *next = process->memory;
@@ -63,6 +62,4 @@ void process_close(struct process *process)
     sketch_close(&process->sketch, pages);
     history_store_close(&process->histories, pages);
     pages_give(pages, process->memory, process->memory_size);
-    process->memory = NULL;
-    process->shared = NULL;
 }

@@ -134,7 +134,7 @@ struct process_options {
     struct pages_owner *pages; /* of joined processes, which use the table too; NULL: there are none */
 };
 
-/* 0; -ENOMEM. Takes zeroed memory. */
+/* 0; -ENOMEM. Takes zeroed memory. Whatever came of it, process_close() is called once. */
 int process_open(struct process *process, const struct process_options *options);
 void process_close(struct process *process);
 

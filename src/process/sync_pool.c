@@ -75,9 +75,6 @@ void syncs_close(struct sync_states *syncs, const struct pages_owner *pages)
     pages_give(pages, syncs->memory, syncs->memory_size);
     pages_give(pages, syncs->spills, syncs->spills_size);
     pages_give(pages, syncs->tails, syncs->tails_size);
-    syncs->memory = NULL;
-    syncs->spills = NULL;
-    syncs->tails = NULL;
 }
 
 void sync_store(struct process *process, uint32_t cell, const struct sync_full *sync)

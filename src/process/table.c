@@ -83,7 +83,6 @@ int table_open(struct table *table, size_t max_keys, bool fleet, struct pages_ow
 void table_close(struct table *table, const struct pages_owner *pages)
 {
     pages_give(pages, table->memory, table->memory_size);
-    table->memory = NULL;
 }
 
 /* The cell of a hash among `count` cells, or TABLE_NONE; *full: none of the cells is empty. */

@@ -41,9 +41,6 @@ void top_denied_close(struct top_denied *top_denied, const struct pages_owner *p
     pages_give(pages, top_denied->entries, top_denied->entries_size);
     pages_give(pages, top_denied->memory, top_denied->memory_size);
     pages_give(pages, top_denied->lists, top_denied->lists_size);
-    top_denied->entries = NULL;
-    top_denied->memory = NULL;
-    top_denied->lists = NULL;
 }
 
 /* Asks for a collection of the cell. */

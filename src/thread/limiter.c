@@ -94,7 +94,6 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     limiter->threads_size = max_threads * sizeof(struct weir_thread);
     limiter->threads = pages_reserve(limiter->threads_size, 0);
     if (limiter->memory == NULL || limiter->slots == NULL || limiter->threads == NULL) {
-        limiter_close(limiter);
         return -ENOMEM;
     }
     unsigned char *next = limiter->memory;
@@ -137,7 +136,4 @@ void limiter_close(struct limiter *limiter)
     pages_give(pages, limiter->memory, limiter->memory_size);
     pages_give(pages, limiter->slots, limiter->slots_size);
     pages_release(limiter->threads, limiter->threads_size);
-    limiter->memory = NULL;
-    limiter->slots = NULL;
-    limiter->threads = NULL;
 }

@@ -69,7 +69,10 @@ struct limiter_options {
     uint32_t max_processes; /* 1: the limiter is not shared */
 };
 
-/* 0; -ENOMEM. Takes zeroed memory. In a segment that another process has made this process is not joined yet. */
+/*
+ * 0; -ENOMEM. Takes zeroed memory. Whatever came of it, limiter_close() is called once. In a segment that another
+ * process has made this process is not joined yet.
+ */
 int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
 

@@ -236,8 +236,6 @@ void socket_free(struct socket *sock)
 {
     socket_close(sock);
     free(sock->integers);
-    sock->integers = NULL;
-    sock->integer_size = sock->integer_count = 0;
 }
 
 int socket_connected(struct socket *sock)
