@@ -111,7 +111,9 @@ class Workshop:
         usual = {name: self.usual[name] for name in self.tests - self.aside}
         chosen = [name for name in usual if name in first or usual[name] < QUICK]
         chosen.sort(key=lambda name: (usual[name] >= QUICK, name not in first, usual[name]))
-        for few in (chosen[at:at + FEW] for at in range(0, len(chosen), FEW)):
+        quick = sum(usual[name] < QUICK for name in chosen)
+        slow = [[name] for name in chosen[quick:]]  # each alone, so that its bound is not that of a quick one that hangs
+        for few in [chosen[at:min(at + FEW, quick)] for at in range(0, quick, FEW)] + slow:
             if not self.make(*{program for name in few for program in self.programs[name]}):
                 return "does not compile", ""
             if by := self.failing([name for name in few
@@ -126,7 +128,7 @@ class Workshop:
         """The first of these tests that fails, or None. One that fails is run twice, one that hangs once."""
         failed = None
         while names:
-            limit = max(20, (100 if self.threads else 10) * max(self.usual[name] for name in names))
+            limit = max(20, (100 if self.threads else 5) * max(self.usual[name] for name in names))
             wrapper = shlex.join(["timeout", "--signal=KILL", str(limit), *self.room])
             words = ["--no-rebuild", "--maxfail=1", "--num-processes=1", "--timeout-multiplier=0", "--wrapper", wrapper]
             ended = {name: rest for kind, name, *rest in suites.meson_events(self.build, [*words, *names])
