@@ -5,6 +5,7 @@ import os
 import random
 import re
 
+from house_rules.tags import STRONG
 from house_rules.tree import Tree
 
 # Between two operands, as clang-format spaces them: a pointer's * and & have no space behind. Pairs change places.
@@ -15,11 +16,9 @@ PAIRS = {"comparison turned": "< >= > <= == !=", "bound off by one": "< <= > >="
 STATEMENT = r"(?:[;{}]|:[ ]*\n)\s*"
 CALL = re.compile(STATEMENT + r"((?:\(void\) )?(?!free\()[A-Za-z_]\w*\()")
 ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\])* = )")
-# What is there for whoever debugs or traces.
+# What is there for whoever debugs or traces, and hints, which change no answer.
 SPARED = re.compile(r"\b(?:_Static_assert|static_assert|assert|PROBE\d|probe_(?:is_traced|deny|grant|report|round|"
-                    r"outage|connection|evict|policies|leader))\(")
-STRONG = re.compile(r"\b(?:(load|store|add|or|and|exchange|cas)_(?:acquire|release|seq_cst)|fence_seq_cst|"
-                    r"fence_compiler|barrier_all_threads)\(")
+                    r"outage|connection|evict|policies|leader)|\w*prefetch\w*)\(")
 
 
 def closing(code, at, until=")]}"):

@@ -104,8 +104,6 @@ class Workshop:
         fresh = self.built_since(began, self.code)
         if fresh and all((self.build / name).read_bytes() == self.code[name] for name in fresh):
             return "no change", ""
-        if self.rules_are_broken():
-            return "noticed", "lint"
         files = guards.tests_for(Tree(self.tree), path)
         first = set().union(*suites.tests_of(self.build, files, root=self.tree).values())
         usual = {name: self.usual[name] for name in self.tests - self.aside}
@@ -119,7 +117,7 @@ class Workshop:
             if by := self.failing([name for name in few
                                    if name in first or self.built_since(began, self.programs[name])]):
                 return "noticed", by
-        return "missed", ""
+        return ("noticed", "lint") if self.rules_are_broken() else ("missed", "")
 
     def built_since(self, began, names):
         return [name for name in names if os.path.getmtime(self.build / name) >= began]

@@ -134,7 +134,7 @@ CASES = {
         {"src/a/x.c": ORDERED + ENDS, "src/a/y.c": "/*\n * Ordering: [X1] and [X2] in x.c.\n */\n"}),
     "orderings-page": Case(
         {"src/a/x.c": ORDERED + ENDS, "docs/internals/orderings.md": "# Orderings\n"},
-        ["docs/internals/orderings.md: it is not what the tags"],
+        ["docs/internals/orderings.md: it is not what the code says"],
         None),  # see orderings()
     "guards": Case(
         {"tests/unit/x_test.c": "/* A test. */\n", "tests/unit/x_test.cpp": "/* A test. */\n",
@@ -223,14 +223,22 @@ def checks():
 
 
 def orderings():
-    """the page of orderings has each tag with its text and ends, and satisfies its rule"""
-    with tree_of({"src/a/x.c": ORDERED + ENDS}) as root:
+    """the page of orderings has each tag with its text and ends, every ordering, and satisfies its rule"""
+    body = "    exchange_acquire(&a, load_relaxed(&b));\n    or_seq_cst(&a, 1);\n    or_seq_cst(&b, 1);\n"
+    code = ORDERED + ENDS.replace("get();", "return load_acquire(&a);") + function("static void help(void)", body)
+    with tree_of({"src/a/x.c": code}) as root:
         text = house(root, "--orderings").stdout
-        entry = "## X1\n\n`src/a/x.c`: a before b: of the one and of the other.\n\n- `src/a/x.c`: `x_put`, `x_get`\n"
+        entry = ("## X1\n\n`src/a/x.c`: a before b: of the one and of the other.\n\n"
+                 "- `src/a/x.c`: `x_put`, `x_get` (load_acquire)\n")
         expect(entry in text, text)
+        untagged = "- `src/a/x.c`: `help` (exchange_acquire, or_seq_cst, or_seq_cst)\n"
+        expect(text.endswith(f"## Without a tag\n\n{untagged}"), text)
         (root / "docs/internals").mkdir(parents=True)
         (root / "docs/internals/orderings.md").write_text(text)
         expect(house(root, "orderings-page").returncode == 0, text)
+        for strong, weak in (("load_acquire", "load_relaxed"), ("    or_seq_cst(&b, 1);\n", "")):
+            (root / "src/a/x.c").write_text(code.replace(strong, weak))
+            expect(house(root, "orderings-page").returncode == 1, strong)
 
 
 def tests_of_files():
