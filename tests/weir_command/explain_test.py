@@ -220,7 +220,7 @@ def test_overrides_are_those_of_the_nodes():
     with Redis() as redis, Node(redis, policies(), 50, "", ("token", 128)) as node:
         redis.call("HSET", "weir:overrides", "fixed:x", "400", "fixed:of-both", "9", "token:198.51.100.0/24", "50/60",
                    "token:198.51.100.7", "allow", "token:198.51.0.0/16", "deny", "log:x", "zzz", "token:2001:db8::/32", "deny",
-                   "version", "1")
+                   "token:203.0.112.0/20", "deny", "token:2001:db9:8000::/33", "deny", "version", "1")
         end = time.monotonic() + 60
         while node.peek("fixed", "x").remaining != 400:
             assert time.monotonic() < end
@@ -231,10 +231,13 @@ def test_overrides_are_those_of_the_nodes():
             seen = agrees(redis, node, policy, key)
             assert seen.get("override", {}).get("name") == name, seen
         for key, denied, name in (("198.51.100.7", False, "token:198.51.100.7"), ("198.51.9.9", True, "token:198.51.0.0/16"),
-                                  ("2001:db8::1", True, "token:2001:db8::/32")):
+                                  ("2001:db8::1", True, "token:2001:db8::/32"), ("203.0.127.255", True, "token:203.0.112.0/20"),
+                                  ("203.0.128.1", False, None), ("203.0.111.255", False, None), ("2001:db9:7fff::1", False, None),
+                                  ("2001:db9:ffff::1", True, "token:2001:db9:8000::/33")):
             seen = told(redis, "token", key)
             assert seen["denied"] == denied == (not node.peek("token", key).allowed), (key, seen)
-            assert seen["override"]["name"] == name and seen["override"]["source"] == "redis", seen
+            found = seen.get("override", {})
+            assert found.get("name") == name and found.get("source") == (name and "redis"), seen
         assert told(redis, "fixed", "of-file")["override"] == {"name": "fixed:of-file", "value": "7", "source": "file"}
         out, _ = explain(redis, "token", "198.51.9.9", code=1)
         assert out.startswith("token:198.51.9.9 is denied: an override says so\n"), out
