@@ -3,7 +3,7 @@
 """
 The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/policies.c, apps/gateway/main.c
+Guards: apps/gateway/policies.c, apps/gateway/policy_look.c, apps/gateway/reload.c, apps/gateway/main.c
 """
 import json
 import signal
@@ -70,6 +70,7 @@ def test_a_reload_that_would_lose_a_limit_is_refused():
         # A policy that nothing asks for is accepted, and logged.
         said = reload(f, policies_of("source", "overall", "other", "source/pro"))
         assert 'policy "other" limits nothing' in said and "source/pro" not in said, said
+        assert f"policies of {f.path} are in force\n" in said, said
         assert (f.status()["reloads"], f.status()["reload_errors"]) == (1, 6)
 
 

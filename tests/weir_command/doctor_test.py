@@ -102,8 +102,17 @@ def test_memory_and_eviction_are_looked_at():
             redis.call("CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", "1gb")
             found = findings(redis.url, code=0)
             assert (level(found, "eviction"), level(found, "memory")) == (wanted, "ok"), (policy, found)
+        used = int(next(line for line in redis.call("INFO", "memory") if line.startswith("used_memory:")).split(":")[1])
+        for part, wanted in ((0.5, "ok"), (0.9, "warn"), (2, "bad")):
+            redis.call("CONFIG", "SET", "maxmemory", int(used / part), "maxmemory-policy", "noeviction")
+            found = findings(redis.url)["memory"][0]
+            mb, percent = re.fullmatch(r"([\d.]+) MB in use, (\d+)% of maxmemory", found[1]).groups()
+            assert found[0] == wanted and abs(float(mb) - used / 1e6) < 0.3 * used / 1e6, (part, found, used)
+            assert abs(int(percent) - 100 * part) < 30 * part, (part, found, used)
         redis.call("CONFIG", "SET", "maxmemory", "0")
-        assert level(findings(redis.url), "eviction") == "ok"  # nothing is evicted
+        found = findings(redis.url)
+        assert level(found, "eviction") == "ok"  # nothing is evicted
+        assert re.fullmatch(r"[\d.]+ MB in use, 0% of the machine's, as maxmemory is not set", found["memory"][0][1]), found["memory"]
         redis.call("CONFIG", "SET", "maxmemory", "100kb", "maxmemory-policy", "noeviction")
         assert level(findings(redis.url, code=1), "memory") == "bad"
 

@@ -180,6 +180,12 @@ def test_two_policies_are_compared():
     assert (told["keys_only_new"], told["keys_only_old"]) == (0, 0)
     rows = [line.split(",") for line in (PLACE / "decisions.csv").read_text().splitlines()]
     assert [sum(row[column] == "denied" for row in rows) for column in (3, 4)] == [20, 60] and len(rows[0]) == 5
+    # 1 a second limits c, g and h; 2 a minute limits c, d, e and f.
+    lines = [f"{START_S},{key}" for key in "ccgghh"] + [f"{START_S + second},{key}" for second in (1, 2, 3) for key in "cdef"]
+    second, minute = POLICIES.replace("limit: 2", "limit: 1").replace("10s", "1s"), POLICIES.replace("10s", "1m")
+    for new, other, wanted in ((second, minute, (3, 4, 2, 3)), (minute, second, (4, 3, 3, 2))):
+        both = simulate("-f", "csv", "-", "--against", file("other.yaml", other), stdin="\n".join(lines), policies=new)
+        assert (both["new"]["limited_keys"], both["old"]["limited_keys"], both["keys_only_new"], both["keys_only_old"]) == wanted, both
     out, _ = weir("simulate", "-p", file("policies.yaml", POLICIES), "-a", old, path)
     assert re.search(r"^  by the old alone +40 +0$", out, re.M) and "old denied" in out, out
     assert "has no policy" in weir("simulate", "-p", "policies.yaml", "-a", file("other.yaml", POLICIES.replace("api", "web")),
