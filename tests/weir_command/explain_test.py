@@ -356,6 +356,29 @@ class Status(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_answers_of_an_unknown_form_are_told_by_what_was_asked():
+    now = str(int(time.time())).encode()
+    good = {b"HSCAN": b"*2\r\n$1\r\n0\r\n*0\r\n", b"ZRANGE": b"*0\r\n", b"TIME": b"*2\r\n$%d\r\n%s\r\n$1\r\n7\r\n" % (len(now), now),
+            b"HGETALL": b"*0\r\n"}
+    unknown = "Redis gave an answer of an unknown form"
+    wrong = {b"HSCAN": (unknown, (b":1", b"*1\r\n$1\r\n0", b"*2\r\n:0\r\n*0", b"*2\r\n$1\r\n0\r\n$1\r\n0", b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na",
+                                  b"*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n:1", b"*2\r\n$1\r\n0\r\n*2\r\n:1\r\n$1\r\na")),
+             b"ZRANGE": (f"weir:nodes: {unknown}", (b":1", b"$1\r\na")),
+             b"TIME": ("Redis at 127.0.0.1:{} gave a time of an unknown form", (b"+OK", b":5", b"*0", b"*1\r\n$1\r\n5", b"*2\r\n$1\r\n5\r\n:5", b"*2\r\n:5\r\n$1\r\n5")),
+             b"HGETALL": (unknown, (b":1", b"*1\r\n$1\r\na", b"*2\r\n$1\r\na\r\n:1"))}
+
+    def explained(answers, code):
+        with Fake(lambda words: answers.get(words[0], b"-ERR unknown command\r\n")) as fake:
+            return weir("explain", "--policies", policies(), "--redis", f"redis://127.0.0.1:{fake.port}", "fixed", "x", code=code), fake.port
+
+    (out, fault), _ = explained(good, 0)
+    assert out.startswith("fixed:x is admitted: 1,000 may still pass") and fault == "", (out, fault)
+    for command, (says, answers) in wrong.items():
+        for answer in answers:
+            (out, fault), port = explained({**good, command: answer + b"\r\n"}, 3)
+            assert says.format(port) in fault, (command, answer, out, fault)
+
+
 def test_the_status_of_nodes_is_told_beside():
     with Redis() as redis, Node(redis, policies(), SEEN_LIVE_MS) as node, http.server.HTTPServer(("127.0.0.1", 0), Status) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
