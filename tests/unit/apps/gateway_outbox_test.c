@@ -222,6 +222,7 @@ static void test_what_is_put_in_leaves_in_order_and_whole(void **state)
         {AF_INET6, {{&v6, &other6, &v6}, {none, local6, local6}, 0, true}},
         {AF_INET6, {{NULL, NULL, NULL}, {none, none, none}, 28, true}},
         {AF_INET, {{NULL, NULL, NULL}, {none, none, none}, 28, false}},
+        {AF_INET, {{NULL, &v4, &other4}, {none, none, local4}, 0, true}},
     };
     for (unsigned round = 0; round < test_draws(120); round++) {
         const size_t which = round % (sizeof(scenes) / sizeof(scenes[0]));
