@@ -329,6 +329,12 @@ def test_fields_that_weir_has_not_written_count_as_for_nodes():
             assert seen["limits"][0]["count"] == used, (sum_field, seen)
             out, _ = explain(redis, "fixed", "x")
             assert "\x1b" not in out and "admitted 7 " in out, out
+        for field, admitted, demand, refunds in (("7", 7, 7, 0), ("0", 0, 0, 0), ("0 50", 0, 50, 0), ("8 9", 8, 9, 0), ("8 9 3", 8, 9, 3), ("8 9 3 1", 8, 9, 3),
+                                                 ("8 9 3 1 5", 0, 0, 0), ("-1 9", 0, 0, 0), ("-4 9 3", 0, 0, 0), ("8 9x", 0, 0, 0), ("8 ", 0, 0, 0)):
+            redis.call("DEL", name)
+            redis.call("HSET", name, "sum", "1", "abc.1", field)
+            part, = explain_data(redis, "fixed", "x")["limits"][0]["record"]["nodes"]
+            assert part | {"node": "abc", "admitted": admitted, "demand": demand, "refunds": refunds} == part, (field, part)
         redis.call("DEL", name)
         redis.call("ZADD", "weir:nodes", "inf", "!1", "5", "junk", "-1", "a:1:2", "7", "n:600:9999999999", "9", "x" * 99 + ":1:2")
         assert explain_data(redis, "fixed", "x")["nodes"] == []
