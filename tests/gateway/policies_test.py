@@ -128,6 +128,16 @@ def test_a_file_is_checked_without_a_gateway():
         f.path.write_text(policies_of("sources"))
         result = gateway(f, "--check", f.path)
         assert result.returncode == 2 and 'no policy "source" (it has "sources")' in result.stderr, result
+        # Two letters more, fewer or others are near, and three are not; where none is near, all are named.
+        for names, near in ((("sourec", "zzz"), '"sourec"'), (("xysource", "zzz"), '"xysource"'), (("SOURCE", "zzz"), '"SOURCE"'),
+                            (("urce", "zzz"), '"urce"'), (("sourcexy", "zzz"), '"sourcexy"'), (("soxurxe", "zzz"), '"soxurxe"'),
+                            (("xyzsource", "zzz"), '"xyzsource", "zzz"'), (("sourcexyz", "zzz"), '"sourcexyz", "zzz"'),
+                            (("rce", "zzz"), '"rce", "zzz"'), (("s-o-u-rce", "zzz"), '"s-o-u-rce", "zzz"'),
+                            (("all-the-source", "zzz"), '"all-the-source", "zzz"'), (("source" + "x" * 20, "zzz"), f'"source{"x" * 20}", "zzz"')):
+            f.path.write_text(policies_of(*names))
+            result = gateway(f, "--check", f.path)
+            assert result.returncode == 2 and f'no policy "source" (it has {near})' in result.stderr, (names, result)
+        f.path.write_text(policies_of("sources"))
         assert gateway(f, "--check", f.path, "--allow-missing").returncode == 0
         assert gateway(f, "--check", f.path.parent / "none.yaml").returncode == 2
 

@@ -3,7 +3,8 @@
 """
 Policies of a file in nginx: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/nginx/policies.c, apps/nginx/check.c, apps/nginx/charge.c, apps/nginx/answer.c, apps/nginx/status.c
+Guards: apps/nginx/policies.c, apps/nginx/check.c, apps/nginx/charge.c, apps/nginx/answer.c, apps/nginx/status.c,
+apps/nginx/text.c, apps/nginx/known_policies.c
 """
 import contextlib
 import html.parser
