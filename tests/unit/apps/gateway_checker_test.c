@@ -172,9 +172,23 @@ static void stop(void)
     is_stopping = true;
     (void) sem_post(&may_go);
     checker_stop(checker);
+    checker = NULL;
     for (unsigned n = 0; n < MOST; n++) {
         assert_int_equal(peers[n].opened, peers[n].closed);
     }
+}
+
+/* Where a test has failed, the thread ends as well. */
+static int end(void **state)
+{
+    (void) state;
+    if (checker != NULL) {
+        is_stopping = true;
+        (void) sem_post(&may_go);
+        checker_stop(checker);
+        checker = NULL;
+    }
+    return 0;
 }
 
 /* Lets a tick pass, and the thread have its turn. */
@@ -518,14 +532,15 @@ static void test_a_place_that_another_backend_gets_has_another_socket(void **sta
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_that_refused_is_tried_each_second_and_is_up_after_three_without_an_error),
-        cmocka_unit_test(test_packets_of_clients_are_trials_too_and_answers_end_them),
-        cmocka_unit_test(test_a_trial_that_this_host_cannot_send_says_nothing),
-        cmocka_unit_test(test_probes_in_a_row_decide),
-        cmocka_unit_test(test_with_probes_a_refusal_is_over_when_they_are_answered_and_by_nothing_else),
-        cmocka_unit_test(test_silence_is_packets_of_every_second_and_no_reply),
-        cmocka_unit_test(test_it_is_told_once_that_all_are_down),
-        cmocka_unit_test(test_a_place_that_another_backend_gets_has_another_socket),
+        cmocka_unit_test_teardown(test_one_that_refused_is_tried_each_second_and_is_up_after_three_without_an_error,
+                                  end),
+        cmocka_unit_test_teardown(test_packets_of_clients_are_trials_too_and_answers_end_them, end),
+        cmocka_unit_test_teardown(test_a_trial_that_this_host_cannot_send_says_nothing, end),
+        cmocka_unit_test_teardown(test_probes_in_a_row_decide, end),
+        cmocka_unit_test_teardown(test_with_probes_a_refusal_is_over_when_they_are_answered_and_by_nothing_else, end),
+        cmocka_unit_test_teardown(test_silence_is_packets_of_every_second_and_no_reply, end),
+        cmocka_unit_test_teardown(test_it_is_told_once_that_all_are_down, end),
+        cmocka_unit_test_teardown(test_a_place_that_another_backend_gets_has_another_socket, end),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_checker", tests, NULL, NULL);
 }
