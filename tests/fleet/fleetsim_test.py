@@ -4,7 +4,7 @@
 weir-fleetsim as its users meet it: what it prints, what it refuses, and that a seed gives the same run again.
 
 Guards: apps/fleetsim/main.c, apps/fleetsim/options.c, apps/fleetsim/entropy.c, apps/fleetsim/reference.c,
-apps/fleetsim/result.c
+apps/fleetsim/result.c, apps/fleetsim/demand.c, apps/fleetsim/truth.c
 """
 import json
 import os

@@ -2,7 +2,7 @@
 /*
  * The thread that looks after the health of backends, turn by turn: the test is its clock, its sockets and its poll().
  *
- * Guards: apps/gateway/backends/checker.c, apps/gateway/backends/health.c
+ * Guards: apps/gateway/backends/checker.c, apps/gateway/backends/health.c, apps/gateway/clock.h
  */
 #include <arpa/inet.h>
 #include <errno.h>
