@@ -13,6 +13,8 @@ import os
 import random
 import re
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -403,6 +405,15 @@ def test_the_status_of_nodes_is_told_beside():
         for wrong, says in (("nowhere", "give host:port"), (":1", "give host:port"), ("127.0.0.1:1", "refused")):
             assert says in explain(redis, "fixed", "x", "--status", wrong, code=3)[1], wrong
         server.shutdown()
+
+        def reset(listener):
+            with listener.accept()[0] as link:
+                link.recv(65536)
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=reset, args=[listener], daemon=True).start()
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            assert explain(redis, "fixed", "x", "--status", address, code=3)[1] == f"{address}: no answer\n"
 
 
 def test_wrong_words_are_refused():

@@ -186,6 +186,10 @@ def test_two_policies_are_compared():
     for new, other, wanted in ((second, minute, (3, 4, 2, 3)), (minute, second, (4, 3, 3, 2))):
         both = simulate("-f", "csv", "-", "--against", file("other.yaml", other), stdin="\n".join(lines), policies=new)
         assert (both["new"]["limited_keys"], both["old"]["limited_keys"], both["keys_only_new"], both["keys_only_old"]) == wanted, both
+        by_second, by_minute = {"c": 1, "g": 1, "h": 1}, {"c": 3, "d": 1, "e": 1, "f": 1}
+        counts = (by_second, by_minute) if new == second else (by_minute, by_second)
+        assert {row["key"]: (row["denied"], row["denied_old"]) for row in both["top"]} == \
+            {key: tuple(of.get(key, 0) for of in counts) for key in "cdefgh"}, both["top"]
     out, _ = weir("simulate", "-p", file("policies.yaml", POLICIES), "-a", old, path)
     assert re.search(r"^  by the old alone +40 +0$", out, re.M) and "old denied" in out, out
     assert "has no policy" in weir("simulate", "-p", "policies.yaml", "-a", file("other.yaml", POLICIES.replace("api", "web")),
