@@ -15,10 +15,10 @@ import subprocess
 import sys
 import threading
 
-from hosts import addresses, hosts, ip, LIBC, on, wire
+from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
 from support import Fixture, POLICIES, run, Skipped
 
-CLIENTS, GATEWAY, BACKENDS = (f"weir-{os.getpid()}-{c}" for c in "abc")
+CLIENTS, GATEWAY, BACKENDS = host_names("abc")
 
 
 def lay():
