@@ -117,11 +117,12 @@ def test_times_of_every_form_are_read():
                          (f"{START_S}123456789", at), ("2025-11-25T10:00:00Z", START_S * 1000),
                          ("2025-11-25 11:00:00.123456+01:00", at), ("2025-11-25T05:00:00.1234-0500", at),
                          ("25/Nov/2025:10:00:00 +0000", START_S * 1000), ("2024-02-29T00:00:00", 1709164800000),
-                         ("1970-01-01T00:00:01", 1000)):
+                         ("1970-01-01T00:00:01", 1000), ("1970-01-01T00:00:00Z", 0), ("1970-01-01T01:00:00+01:00", 0), ("0", 0)):
         told = simulate("-f", "csv", "-", stdin=f"{text},key\n")
         assert told["first_ms"] == wanted, (text, told["first_ms"], wanted)
     for text in ("", "x", "2025-13-25T10:00:00", "2025-11-25T25:00:00", "2025-11-25T10:00", "12a", "1.", "99999999999999999999",
-                 "2025-11-25T10:00:00+1", "32/Nov/2025:10:00:00 +0000"):
+                 "2025-11-25T10:00:00+1", "32/Nov/2025:10:00:00 +0000", "1970-01-01T00:59:59+01:00", "2025-11-25T10:00:00+24:00",
+                 "2025-11-25T10:00:00+00:60", "1969-12-31T23:59:59Z"):
         told = simulate("-f", "csv", "-", stdin=f"{START_S},key\n{text},key\n")
         assert told["traces"][0]["malformed"] == 1, text
 
@@ -133,6 +134,9 @@ def test_names_of_json_can_be_chosen():
     told = simulate("--fields=time=ts,address=ip,bytes=n", "--cost=bytes", path)
     assert told["units"] == 63
     assert simulate("--key=field:tenant", path)["top"][0]["key"] == 'a\\%22%c3%a9'
+    escaped = "".join('{"ts": %d, "ip": "198.51.100.9", "k": "%s"}\n' % (START_S, r"\u00FF\u0aAf\u9090\/\"\\") for _ in range(3))
+    assert simulate("--key=field:k", file("escaped.json", escaped))["top"][0]["key"] == \
+        "".join(f"%{byte:02x}" for byte in "\u00ff\u0aaf\u9090".encode()) + '/%22\\'
     assert "has no request" in weir("simulate", "-p", "policies.yaml", "--key=field:none", path, code=1)[1]
 
 
