@@ -155,10 +155,13 @@ def test_nodes_and_overrides_are_looked_at():
     path = file("policies.yaml", POLICIES)
     with Redis() as redis:
         now_ms = int(time.time() * 1000)
-        redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, "aa:60000:90000", now_ms - 70000, "bb:60000:90000", now_ms, "junk")
+        redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, "aa:60000:90000", now_ms - 70000, "bb:60000:90000", now_ms, "junk",
+                   *(word for member in ("!1x", "!1:5", "!1:5:", "!1:x:5", "!", "!x") for word in ("inf", member)), now_ms, "!5", now_ms, "cc:1",
+                   now_ms, "cc:1:2x", now_ms, ":1:2", now_ms, "c" * 99 + ":1:2", -5, "cc:1:2")
         redis.call("HSET", "weir:overrides", "api:x", "5 5", "api:y", "5", "zzz:x", "deny")
         found = findings(redis.url, code=0)
         assert [row[0] for row in found["nodes"]] == ["ok", "warn", "warn"] and found["nodes"][0][1].startswith("1 live: aa ("), found
+        assert found["nodes"][2][1] == "13 members of weir:nodes that no node writes", found["nodes"]
         assert found["nodes"][1][1].startswith("1 suspect") and "bb" in found["nodes"][1][1] and level(found, "overrides") == "ok"
         found = findings(redis.url, "--policies", path, code=1)
         assert level(found, "overrides") == "bad" and "1 of 3 is malformed" in found["overrides"][0][1], found["overrides"]

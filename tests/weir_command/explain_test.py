@@ -180,6 +180,13 @@ def test_the_counts_of_all_nodes_are_told():
         assert "a sync interval is 2 seconds" in out
 
 
+def test_policies_are_told_as_weir_check_tells_them():
+    checked = dict(re.findall(r"^  (\S+): (.*?)(?:;.*)?$", weir("check", policies())[0], re.M))
+    with Redis() as redis:
+        for policy in (*KINDS, "shadow", "own"):
+            assert f"\n  policy {policy}: {checked[policy]}\n" in explain(redis, policy, "x")[0], (policy, checked[policy])
+
+
 def test_a_denial_says_which_limit_and_until_when():
     with Redis() as redis, Node(redis, policies()) as node:
         node.charge("both", "x", 600)
