@@ -4,7 +4,8 @@
 A gateway whose settings are in a file, on loopback: config_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
 Prints TAP.
 
-Guards: apps/gateway/config.c, apps/gateway/settings.c, apps/gateway/reload.c, apps/gateway/options.c, apps/gateway/listeners.c
+Guards: apps/gateway/config.c, apps/gateway/settings.c, apps/gateway/reload.c, apps/gateway/options.c, apps/gateway/listeners.c,
+apps/gateway/worker.c
 """
 import ctypes
 import os

@@ -7,8 +7,8 @@ weir simulate: what it says, what is wrong with traces and options, and how it e
 Guards: apps/weir/simulate/simulate.c, apps/weir/simulate/choices.c, apps/weir/simulate/report_text.c,
 apps/weir/simulate/report_data.c, apps/weir/simulate/findings.c, apps/weir/simulate/candidates.c,
 apps/weir/simulate/clients.c, apps/weir/simulate/timeline.c, apps/weir/simulate/progress.c, apps/weir/simulate/plot.c,
-apps/weir/simulate/key_text.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c, apps/weir/trace/decoder.c,
-apps/weir/trace/fields.c, apps/weir/trace/text_time.c, apps/weir/trace/json.c
+apps/weir/simulate/key_text.c, apps/weir/simulate/replay.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c,
+apps/weir/trace/decoder.c, apps/weir/trace/fields.c, apps/weir/trace/text_time.c, apps/weir/trace/json.c
 """
 import array
 import fcntl
