@@ -6,7 +6,7 @@ SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
 The gateway's host is between that of the clients and that of the backends, whose way to the clients leads over it.
 
-Guards: apps/gateway/backends/transparent.c
+Guards: apps/gateway/backends/transparent.c, apps/gateway/options.c
 """
 import contextlib
 import os
