@@ -133,7 +133,6 @@ int reference_run(const struct reference_row *row, uint64_t seed, unsigned runs,
             result->jain += next.jain;
             result->most = next.most > result->most ? next.most : result->most;
             result->least = next.least < result->least ? next.least : result->least;
-            result->false_worst = next.false_worst > result->false_worst ? next.false_worst : result->false_worst;
         }
     }
     result->mean /= runs;

@@ -57,7 +57,6 @@ static void read_line(const struct origin *from, size_t most, char *out)
     if (file == NULL) {
         fail(from, 1, strerror(errno));
     }
-    errno = 0;
     const size_t size = fread(out, 1, most + 2, file);
     const int error = ferror(file) ? errno : 0;
     (void) fclose(file);

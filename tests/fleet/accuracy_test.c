@@ -4,7 +4,7 @@
  * and when the traffic moves.
  *
  * Guards: src/fleet/keys/demand_learn.c, src/process/allowance.c, src/algorithm/estimate.c, apps/fleetsim/sim.c,
- * apps/fleetsim/reference.c
+ * apps/fleetsim/reference.c, apps/fleetsim/demand.c, apps/fleetsim/truth.c, apps/fleetsim/inside.h
  */
 #include "reference.h"
 #include "runs.h"

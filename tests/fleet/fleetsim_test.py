@@ -4,7 +4,7 @@
 weir-fleetsim as its users meet it: what it prints, what it refuses, and that a seed gives the same run again.
 
 Guards: apps/fleetsim/main.c, apps/fleetsim/options.c, apps/fleetsim/entropy.c, apps/fleetsim/reference.c,
-apps/fleetsim/result.c
+apps/fleetsim/result.c, apps/fleetsim/demand.c, apps/fleetsim/truth.c
 """
 import json
 import os
@@ -64,6 +64,51 @@ def test_the_same_seed_gives_the_same_json(path):
     assert one["asked"] == one["admitted"] + one["denied"], one
 
 
+SMALL = ("--limit", "sliding:100/1s", "--seconds", "4")
+# Options, their values that are none, and one that is; beside words that let it matter.
+NUMBERS = {
+    "nodes": (("0", "1025", "x", "1.5", "3x"), "7"), "interval": (("9", "60001", "10.5"), "60"), "timeout": (("9", "60001"), "10", "--delay", "8-30"),
+    "seconds": (("0", "0.09", "1000001"), "3"), "quiet": (("-1", "1000001"), "1"), "step": (("0", "101"), "7"), "demand": (("0", "1000001"), "0.5"),
+    "jump-at": (("-1", "x", "1000001"), "1", "--pattern", "jump"), "between": (("-0.1", "1.1"), "0.9", "--pattern", "burst"),
+    "keys": (("0", "1.5"), "20"), "zipf": (("-1", "11"), "0", "--keys", "20"), "cost": (("0", "1.5"), "3"), "seed": (("-1", "1.5"), "9"),
+    "expected-nodes": (("-1", "65536", "1.5"), None), "loss": (("-0.1", "1.1", "0.1x"), "0.3"), "lost-answers": (("1.1",), "0.3"),
+    "duplicates": (("1.1", "0.1:x", "0.1:1000001"), None), "unsaid": (("1.1",), "0.5"), "drift": (("-1", "100001", "5x"), "100000"),
+    "delay": (("x", "5-4", "1-60001", "1-2x"), "1-40"),
+}
+
+
+def test_each_number_has_its_bounds_and_changes_the_run(_path):
+    for option, (wrong, right, *beside) in NUMBERS.items():
+        for value in wrong:
+            expect_usage_error([*SMALL, *beside, f"--{option}={value}"], f"--{option} {value}: ")
+        if right is None:  # nodes that have met know how many they are, and what comes twice changes nothing
+            continue
+        without, with_it = (json.loads(run(*SMALL, *beside, *more, "--json").stdout) for more in ((), (f"--{option}", right)))
+        assert without["digest"] != with_it["digest"], (option, with_it)
+        assert without["lost"] == with_it["lost"] == with_it["invented"] == 0, (option, with_it)
+
+
+def test_faults_of_wrong_forms_are_named(_path):
+    for option, values in {"partition": ("1", "1@2", "1@3-2", "1-0@1-2", "1@1-2x"), "deaf": ("1@2", "x@1-2"), "stuck": ("1@",),
+                           "kill": ("1", "1@x", "1@1-2"), "leave": ("1@1x",), "join": ("@1",), "clock": ("1", "1@5", "1=x", "1=5x"),
+                           "redis-empty": ("x", "1x", "1-2"), "redis-flush": ("1:5",), "redis-behind": ("1", "1:x", "1:5x"),
+                           "redis-rollback": ("1=5",), "redis-hang": ("1", "2-1", "1-2x"), "redis-down": ("x",), "redis-refuse": ("1-",),
+                           "redis-slow": ("1-2", "1-2:x", "1-2:60001", "1-2:5x"), "redis-clock": ("1", "1:5", "1=x")}.items():
+        for value in values:
+            expect_usage_error([*SMALL, f"--{option}={value}"], f"--{option} {value}: ")
+    for value in ("sliding", "sliding:10", "slide:10/1s", "sliding:0/1s", "sliding:10/1y", "sliding:10/1s:0", "sliding:10/1s:5x", "sliding:10/0s"):
+        expect_usage_error(["--limit", value], f"--limit {value}: ")
+    expect_usage_error([*SMALL, *["--redis-empty=1"] * 65], "at most 64")
+    expect_usage_error([*SMALL, "more"], "a word too many")
+    expect_usage_error([*SMALL, "--reference", REFERENCE], "give one of")
+
+
+def test_a_jump_comes_when_half_of_the_time_is_over_or_as_told(_path):
+    default, half, third = (json.loads(run("--limit", "sliding:100/1s", "--seconds", "6", "--pattern", "jump", "--json", *more).stdout)
+                            for more in ((), ("--jump-at", "3"), ("--jump-at", "2")))
+    assert default == half and half["digest"] != third["digest"], (default, half, third)
+
+
 def test_wrong_words_are_named(path):
     expect_usage_error([], "give one of --policies, --limit and --reference")
     expect_usage_error(["--limit", "fixed:10/1s", "--nodes", "0"], "--nodes 0", "1 to 1024")
@@ -89,6 +134,18 @@ def test_help_and_version_are_printed(_path):
 def test_rows_of_the_reference_are_run_beside_its_figures(_path):
     result = run("--reference", REFERENCE, "--only", "fixed 4 1000 1 0.9", "--seeds", "2")
     assert result.returncode == 0 and "4 rows, 0 of them off" in result.stdout, result
+
+
+def test_rows_of_several_seeds_have_their_mean_and_the_most_and_the_least_of_all(_path):
+    def row(*words):
+        out = run("--reference", REFERENCE, "--only", "sliding 4 1000 1 3 onoff", *words).stdout.splitlines()[1]
+        numbers = [float(word) for word in out.replace("/", " ").split() if word.replace(".", "").replace("+", "").replace("-", "").isdigit()]
+        return dict(zip(("mean", "most", "least"), numbers[2:5])) | dict(zip(("false", "jain"), numbers[-2:]))
+    one, other, both = row("--seed", "5"), row("--seed", "6"), row("--seed", "5", "--seeds", "2")
+    assert one != other
+    for name in ("mean", "false", "jain"):
+        assert abs(both[name] - (one[name] + other[name]) / 2) < 0.006, (name, one, other, both)
+    assert both["most"] == max(one["most"], other["most"]) and both["least"] == min(one["least"], other["least"]), (one, other, both)
 
 
 def main():

@@ -3,7 +3,7 @@
 """
 The gateway and its backend, on loopback: backend_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/backends/health.c, apps/gateway/worker.c, apps/gateway/outbox.c
+Guards: apps/gateway/backends/health.c, apps/gateway/worker.c, apps/gateway/outbox.c, apps/gateway/run.c
 """
 import re
 import socket

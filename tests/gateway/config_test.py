@@ -4,7 +4,8 @@
 A gateway whose settings are in a file, on loopback: config_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...].
 Prints TAP.
 
-Guards: apps/gateway/config.c, apps/gateway/settings.c, apps/gateway/reload.c, apps/gateway/options.c
+Guards: apps/gateway/config.c, apps/gateway/settings.c, apps/gateway/reload.c, apps/gateway/options.c, apps/gateway/listeners.c,
+apps/gateway/worker.c
 """
 import ctypes
 import os
@@ -240,6 +241,11 @@ def test_listeners_come_and_go():
             assert f.reload(listen=listen)
             assert offered_of(f).keys() == {listen}
             f.until(lambda: ask_again(first))
+        # More of them than there are places: one that has gone leaves its place to another.
+        for _ in range(4):
+            come = [f"'127.0.0.1:{free_port()}'" for _ in range(12)]
+            assert f.until(lambda: f.reload(listen=f"[{', '.join(come)}]")), f.log.read_text()
+        assert "packets that come now may be lost" not in f.log.read_text(), f.log.read_text()
 
 
 def ask_again(client):

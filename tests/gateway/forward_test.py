@@ -25,10 +25,10 @@ import tempfile
 import threading
 import time
 
-from hosts import addresses, hosts, ip, LIBC, on, wire
+from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
 from support import Fixture, gateway_demo, POLICIES, run, Skipped
 
-GATEWAY, CLIENTS, BACKENDS = (f"weir-{os.getpid()}-{name}" for name in "fcb")
+GATEWAY, CLIENTS, BACKENDS = host_names("fcb")
 HERE, ROUTER, ROUTER6 = "10.77.1.1", "10.77.1.2", "fd77::2"
 BACKEND, BACKEND6 = "10.78.1.2", "fd78::2"
 MANY = POLICIES.format(1000000).replace("50000", "1000000")

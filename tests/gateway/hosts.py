@@ -2,6 +2,7 @@
 """Hosts that the tests of the gateway make, with wires between them: network namespaces, which end with the test."""
 import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,12 @@ from support import Skipped
 
 sys.path.insert(0, sys.argv[2] + "/bench/packets")
 from veth import ip, LIBC, on  # noqa: E402,F401
+
+
+def host_names(letters):
+    """A name for each host. No process number: a test that was killed leaves its names, and numbers come again."""
+    mark = secrets.token_hex(4)
+    return [f"weir-{mark}-{letter}" for letter in letters]
 
 
 def wire(one, one_name, other, other_name, *more):

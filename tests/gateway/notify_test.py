@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 
-from support import ask, Fixture, gateway_demo, POLICIES, Skipped, run
+from support import ask, Fixture, gateway_demo, measured, POLICIES, Skipped, run
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17  # of ptrace(2)
 ALL_CHILDREN = 0x40000000  # of waitpid(2): threads, too
@@ -122,6 +122,16 @@ def test_the_watchdog_is_fed_while_all_threads_run():
             assert libc.ptrace(DETACH, thread, None, None) == 0
         manager.fed()
         assert f.child.poll() is None
+
+
+@measured
+def test_the_watchdog_is_fed_before_it_bites():
+    with Manager(WATCHDOG_USEC="800000") as manager, Fixture():
+        manager.fed()
+        begin = time.monotonic()
+        for _ in range(4):
+            manager.fed()
+        assert time.monotonic() - begin < 4 * 0.8
 
 
 def test_a_watchdog_of_another_process_is_not_fed():

@@ -3,7 +3,7 @@
 """
 The gateway's command line, on loopback: options_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/options.c, apps/gateway/address.c, apps/gateway/secret.c
+Guards: apps/gateway/options.c, apps/gateway/address.c, apps/gateway/secret.c, apps/gateway/main.c
 """
 import os
 import pathlib

@@ -3,7 +3,7 @@
 """
 The gateway and its policy file: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/policies.c, apps/gateway/main.c
+Guards: apps/gateway/policies.c, apps/gateway/policy_look.c, apps/gateway/reload.c, apps/gateway/main.c
 """
 import json
 import signal
@@ -70,6 +70,7 @@ def test_a_reload_that_would_lose_a_limit_is_refused():
         # A policy that nothing asks for is accepted, and logged.
         said = reload(f, policies_of("source", "overall", "other", "source/pro"))
         assert 'policy "other" limits nothing' in said and "source/pro" not in said, said
+        assert f"policies of {f.path} are in force\n" in said, said
         assert (f.status()["reloads"], f.status()["reload_errors"]) == (1, 6)
 
 
@@ -127,6 +128,16 @@ def test_a_file_is_checked_without_a_gateway():
         f.path.write_text(policies_of("sources"))
         result = gateway(f, "--check", f.path)
         assert result.returncode == 2 and 'no policy "source" (it has "sources")' in result.stderr, result
+        # Two letters more, fewer or others are near, and three are not; where none is near, all are named.
+        for names, near in ((("sourec", "zzz"), '"sourec"'), (("xysource", "zzz"), '"xysource"'), (("SOURCE", "zzz"), '"SOURCE"'),
+                            (("urce", "zzz"), '"urce"'), (("sourcexy", "zzz"), '"sourcexy"'), (("soxurxe", "zzz"), '"soxurxe"'),
+                            (("xyzsource", "zzz"), '"xyzsource", "zzz"'), (("sourcexyz", "zzz"), '"sourcexyz", "zzz"'),
+                            (("rce", "zzz"), '"rce", "zzz"'), (("s-o-u-rce", "zzz"), '"s-o-u-rce", "zzz"'),
+                            (("all-the-source", "zzz"), '"all-the-source", "zzz"'), (("source" + "x" * 20, "zzz"), f'"source{"x" * 20}", "zzz"')):
+            f.path.write_text(policies_of(*names))
+            result = gateway(f, "--check", f.path)
+            assert result.returncode == 2 and f'no policy "source" (it has {near})' in result.stderr, (names, result)
+        f.path.write_text(policies_of("sources"))
         assert gateway(f, "--check", f.path, "--allow-missing").returncode == 0
         assert gateway(f, "--check", f.path.parent / "none.yaml").returncode == 2
 

@@ -6,7 +6,7 @@ SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
 The gateway's host is between that of the clients and that of the backends, whose way to the clients leads over it.
 
-Guards: apps/gateway/backends/transparent.c
+Guards: apps/gateway/backends/transparent.c, apps/gateway/options.c
 """
 import contextlib
 import os
@@ -15,10 +15,10 @@ import subprocess
 import sys
 import threading
 
-from hosts import addresses, hosts, ip, LIBC, on, wire
+from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
 from support import Fixture, POLICIES, run, Skipped
 
-CLIENTS, GATEWAY, BACKENDS = (f"weir-{os.getpid()}-{c}" for c in "abc")
+CLIENTS, GATEWAY, BACKENDS = host_names("abc")
 
 
 def lay():

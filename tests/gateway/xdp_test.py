@@ -19,10 +19,10 @@ import sys
 import tempfile
 import time
 
-from hosts import addresses, hosts, ip, LIBC, on, wire
+from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
 from support import Fixture, Redis, run, Skipped
 
-GATEWAY, CLIENTS = f"weir-{os.getpid()}-a", f"weir-{os.getpid()}-b"
+GATEWAY, CLIENTS = host_names("ab")
 FIRST, SECOND = "10.77.1.2", "10.77.1.3"
 
 

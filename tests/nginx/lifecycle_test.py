@@ -60,6 +60,15 @@ def test_a_changed_key_is_refused_and_the_old_configuration_stays():
         assert nginx.get("/?k=1").status == 503 and nginx.worker_pids() == workers
 
 
+def test_zones_of_long_and_of_odd_names_are_kept_apart():
+    names = [*("long" * 30 + end for end in "ab"), *("." * 50 + end for end in "ab"), "w" * 63, "w" * 64, "a.b", "a+b"]
+    server = "".join(f"location /{n} {{ weir_limit_req zone={name}; }} " for n, name in enumerate(names))
+    with Nginx("".join(ZONE.format(name) for name in names), server) as nginx:
+        for n in range(len(names)):
+            assert statuses(nginx, f"/{n}?k=1", 2) == [404, 503], names[n]
+        assert not lines(nginx, r"\[(alert|emerg|crit)\]"), nginx.log()
+
+
 def test_zones_may_be_added_and_removed():
     with Nginx(ONE, "weir_limit_req zone=one;") as nginx:
         assert statuses(nginx, "/?k=1", 2) == [200, 503]

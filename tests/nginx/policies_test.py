@@ -3,7 +3,8 @@
 """
 Policies of a file in nginx: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/nginx/policies.c, apps/nginx/check.c, apps/nginx/charge.c, apps/nginx/answer.c, apps/nginx/status.c
+Guards: apps/nginx/policies.c, apps/nginx/check.c, apps/nginx/charge.c, apps/nginx/answer.c, apps/nginx/status.c,
+apps/nginx/text.c, apps/nginx/known_policies.c
 """
 import contextlib
 import html.parser
@@ -64,11 +65,15 @@ def says(server, zones="", policies=POLICIES):
 
 
 def test_a_policy_of_the_file_decides_by_its_key_with_429():
-    with served("weir few $arg_k;") as nginx:
+    server = f'weir few $arg_k; location = /long {{ set $long "{"$arg_k" * 20}"; weir few $long; try_files /a.html =404; }}'
+    with served(server) as nginx:
         assert statuses(nginx, "/?k=1", 5) == [200] * 3 + [429] * 2
         assert statuses(nginx, "/?k=2", 1) == [200]
         assert statuses(nginx, "/", 5) == [200] * 5, "an empty key is not limited"
-        assert len(lines(nginx, r'\[error\].* limiting requests by policy "few", client: 127.0.0.1')) == 2
+        for length, wanted in ((3276, [200] * 3 + [429]), (3277, [200] * 4)):  # 20 of them are 65,520 and 65,540 bytes
+            assert statuses(nginx, "/long?k=" + "x" * length, 4) == wanted, length
+        assert len(lines(nginx, r'\[error\].* the value of the "\$long" key is more than 65535 bytes: "xxx')) == 4
+        assert len(lines(nginx, r'\[error\].* limiting requests by policy "few", client: 127.0.0.1')) == 3
         assert nginx.get("/?k=1").headers["X-Status"] == "REJECTED"
         assert nginx.get("/?k=3").headers["X-Status"] == "PASSED"
 

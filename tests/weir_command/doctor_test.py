@@ -5,7 +5,7 @@ weir doctor, against real servers: doctor_test.py WEIR_PROGRAM [TEST...]. Prints
 
 Guards: apps/weir/doctor/doctor.c, apps/weir/doctor/server_checks.c, apps/weir/doctor/pace_checks.c,
 apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c,
-apps/weir/doctor/key_checks.c, apps/weir/fleet/busy_keys.c
+apps/weir/doctor/key_checks.c, apps/weir/fleet/busy_keys.c, apps/weir/fleet/fleet_nodes.c
 """
 import json
 import os
@@ -102,8 +102,17 @@ def test_memory_and_eviction_are_looked_at():
             redis.call("CONFIG", "SET", "maxmemory-policy", policy, "maxmemory", "1gb")
             found = findings(redis.url, code=0)
             assert (level(found, "eviction"), level(found, "memory")) == (wanted, "ok"), (policy, found)
+        used = int(next(line for line in redis.call("INFO", "memory") if line.startswith("used_memory:")).split(":")[1])
+        for part, wanted in ((0.5, "ok"), (0.9, "warn"), (2, "bad")):
+            redis.call("CONFIG", "SET", "maxmemory", int(used / part), "maxmemory-policy", "noeviction")
+            found = findings(redis.url)["memory"][0]
+            mb, percent = re.fullmatch(r"([\d.]+) MB in use, (\d+)% of maxmemory", found[1]).groups()
+            assert found[0] == wanted and abs(float(mb) - used / 1e6) < 0.3 * used / 1e6, (part, found, used)
+            assert abs(int(percent) - 100 * part) < 30 * part, (part, found, used)
         redis.call("CONFIG", "SET", "maxmemory", "0")
-        assert level(findings(redis.url), "eviction") == "ok"  # nothing is evicted
+        found = findings(redis.url)
+        assert level(found, "eviction") == "ok"  # nothing is evicted
+        assert re.fullmatch(r"[\d.]+ MB in use, 0% of the machine's, as maxmemory is not set", found["memory"][0][1]), found["memory"]
         redis.call("CONFIG", "SET", "maxmemory", "100kb", "maxmemory-policy", "noeviction")
         assert level(findings(redis.url, code=1), "memory") == "bad"
 
@@ -146,10 +155,13 @@ def test_nodes_and_overrides_are_looked_at():
     path = file("policies.yaml", POLICIES)
     with Redis() as redis:
         now_ms = int(time.time() * 1000)
-        redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, "aa:60000:90000", now_ms - 70000, "bb:60000:90000", now_ms, "junk")
+        redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, "aa:60000:90000", now_ms - 70000, "bb:60000:90000", now_ms, "junk",
+                   *(word for member in ("!1x", "!1:5", "!1:5:", "!1:x:5", "!", "!x") for word in ("inf", member)), now_ms, "!5", now_ms, "cc:1",
+                   now_ms, "cc:1:2x", now_ms, ":1:2", now_ms, "c" * 99 + ":1:2", -5, "cc:1:2")
         redis.call("HSET", "weir:overrides", "api:x", "5 5", "api:y", "5", "zzz:x", "deny")
         found = findings(redis.url, code=0)
         assert [row[0] for row in found["nodes"]] == ["ok", "warn", "warn"] and found["nodes"][0][1].startswith("1 live: aa ("), found
+        assert found["nodes"][2][1] == "13 members of weir:nodes that no node writes", found["nodes"]
         assert found["nodes"][1][1].startswith("1 suspect") and "bb" in found["nodes"][1][1] and level(found, "overrides") == "ok"
         found = findings(redis.url, "--policies", path, code=1)
         assert level(found, "overrides") == "bad" and "1 of 3 is malformed" in found["overrides"][0][1], found["overrides"]

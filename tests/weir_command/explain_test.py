@@ -13,6 +13,8 @@ import os
 import random
 import re
 import signal
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -178,6 +180,13 @@ def test_the_counts_of_all_nodes_are_told():
         assert "a sync interval is 2 seconds" in out
 
 
+def test_policies_are_told_as_weir_check_tells_them():
+    checked = dict(re.findall(r"^  (\S+): (.*?)(?:;.*)?$", weir("check", policies())[0], re.M))
+    with Redis() as redis:
+        for policy in (*KINDS, "shadow", "own"):
+            assert f"\n  policy {policy}: {checked[policy]}\n" in explain(redis, policy, "x")[0], (policy, checked[policy])
+
+
 def test_a_denial_says_which_limit_and_until_when():
     with Redis() as redis, Node(redis, policies()) as node:
         node.charge("both", "x", 600)
@@ -220,7 +229,7 @@ def test_overrides_are_those_of_the_nodes():
     with Redis() as redis, Node(redis, policies(), 50, "", ("token", 128)) as node:
         redis.call("HSET", "weir:overrides", "fixed:x", "400", "fixed:of-both", "9", "token:198.51.100.0/24", "50/60",
                    "token:198.51.100.7", "allow", "token:198.51.0.0/16", "deny", "log:x", "zzz", "token:2001:db8::/32", "deny",
-                   "version", "1")
+                   "token:203.0.112.0/20", "deny", "token:2001:db9:8000::/33", "deny", "version", "1")
         end = time.monotonic() + 60
         while node.peek("fixed", "x").remaining != 400:
             assert time.monotonic() < end
@@ -231,10 +240,13 @@ def test_overrides_are_those_of_the_nodes():
             seen = agrees(redis, node, policy, key)
             assert seen.get("override", {}).get("name") == name, seen
         for key, denied, name in (("198.51.100.7", False, "token:198.51.100.7"), ("198.51.9.9", True, "token:198.51.0.0/16"),
-                                  ("2001:db8::1", True, "token:2001:db8::/32")):
+                                  ("2001:db8::1", True, "token:2001:db8::/32"), ("203.0.127.255", True, "token:203.0.112.0/20"),
+                                  ("203.0.128.1", False, None), ("203.0.111.255", False, None), ("2001:db9:7fff::1", False, None),
+                                  ("2001:db9:ffff::1", True, "token:2001:db9:8000::/33")):
             seen = told(redis, "token", key)
             assert seen["denied"] == denied == (not node.peek("token", key).allowed), (key, seen)
-            assert seen["override"]["name"] == name and seen["override"]["source"] == "redis", seen
+            found = seen.get("override", {})
+            assert found.get("name") == name and found.get("source") == (name and "redis"), seen
         assert told(redis, "fixed", "of-file")["override"] == {"name": "fixed:of-file", "value": "7", "source": "file"}
         out, _ = explain(redis, "token", "198.51.9.9", code=1)
         assert out.startswith("token:198.51.9.9 is denied: an override says so\n"), out
@@ -326,6 +338,12 @@ def test_fields_that_weir_has_not_written_count_as_for_nodes():
             assert seen["limits"][0]["count"] == used, (sum_field, seen)
             out, _ = explain(redis, "fixed", "x")
             assert "\x1b" not in out and "admitted 7 " in out, out
+        for field, admitted, demand, refunds in (("7", 7, 7, 0), ("0", 0, 0, 0), ("0 50", 0, 50, 0), ("8 9", 8, 9, 0), ("8 9 3", 8, 9, 3), ("8 9 3 1", 8, 9, 3),
+                                                 ("8 9 3 1 5", 0, 0, 0), ("-1 9", 0, 0, 0), ("-4 9 3", 0, 0, 0), ("8 9x", 0, 0, 0), ("8 ", 0, 0, 0)):
+            redis.call("DEL", name)
+            redis.call("HSET", name, "sum", "1", "abc.1", field)
+            part, = explain_data(redis, "fixed", "x")["limits"][0]["record"]["nodes"]
+            assert part | {"node": "abc", "admitted": admitted, "demand": demand, "refunds": refunds} == part, (field, part)
         redis.call("DEL", name)
         redis.call("ZADD", "weir:nodes", "inf", "!1", "5", "junk", "-1", "a:1:2", "7", "n:600:9999999999", "9", "x" * 99 + ":1:2")
         assert explain_data(redis, "fixed", "x")["nodes"] == []
@@ -353,6 +371,29 @@ class Status(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_answers_of_an_unknown_form_are_told_by_what_was_asked():
+    now = str(int(time.time())).encode()
+    good = {b"HSCAN": b"*2\r\n$1\r\n0\r\n*0\r\n", b"ZRANGE": b"*0\r\n", b"TIME": b"*2\r\n$%d\r\n%s\r\n$1\r\n7\r\n" % (len(now), now),
+            b"HGETALL": b"*0\r\n"}
+    unknown = "Redis gave an answer of an unknown form"
+    wrong = {b"HSCAN": (unknown, (b":1", b"*1\r\n$1\r\n0", b"*2\r\n:0\r\n*0", b"*2\r\n$1\r\n0\r\n$1\r\n0", b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na",
+                                  b"*2\r\n$1\r\n0\r\n*2\r\n$1\r\na\r\n:1", b"*2\r\n$1\r\n0\r\n*2\r\n:1\r\n$1\r\na")),
+             b"ZRANGE": (f"weir:nodes: {unknown}", (b":1", b"$1\r\na")),
+             b"TIME": ("Redis at 127.0.0.1:{} gave a time of an unknown form", (b"+OK", b":5", b"*0", b"*1\r\n$1\r\n5", b"*2\r\n$1\r\n5\r\n:5", b"*2\r\n:5\r\n$1\r\n5")),
+             b"HGETALL": (unknown, (b":1", b"*1\r\n$1\r\na", b"*2\r\n$1\r\na\r\n:1"))}
+
+    def explained(answers, code):
+        with Fake(lambda words: answers.get(words[0], b"-ERR unknown command\r\n")) as fake:
+            return weir("explain", "--policies", policies(), "--redis", f"redis://127.0.0.1:{fake.port}", "fixed", "x", code=code), fake.port
+
+    (out, fault), _ = explained(good, 0)
+    assert out.startswith("fixed:x is admitted: 1,000 may still pass") and fault == "", (out, fault)
+    for command, (says, answers) in wrong.items():
+        for answer in answers:
+            (out, fault), port = explained({**good, command: answer + b"\r\n"}, 3)
+            assert says.format(port) in fault, (command, answer, out, fault)
+
+
 def test_the_status_of_nodes_is_told_beside():
     with Redis() as redis, Node(redis, policies(), SEEN_LIVE_MS) as node, http.server.HTTPServer(("127.0.0.1", 0), Status) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -371,6 +412,15 @@ def test_the_status_of_nodes_is_told_beside():
         for wrong, says in (("nowhere", "give host:port"), (":1", "give host:port"), ("127.0.0.1:1", "refused")):
             assert says in explain(redis, "fixed", "x", "--status", wrong, code=3)[1], wrong
         server.shutdown()
+
+        def reset(listener):
+            with listener.accept()[0] as link:
+                link.recv(65536)
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            threading.Thread(target=reset, args=[listener], daemon=True).start()
+            address = f"127.0.0.1:{listener.getsockname()[1]}"
+            assert explain(redis, "fixed", "x", "--status", address, code=3)[1] == f"{address}: no answer\n"
 
 
 def test_wrong_words_are_refused():

@@ -4,8 +4,8 @@
 weir override, on a private Redis: override_test.py WEIR_PROGRAM [TEST...]. Prints TAP. In the environment: SOURCE, the
 directory of the project; GATEWAY, weir-gateway where there is one.
 
-Guards: apps/weir/override_entries.c, apps/weir/override_hash.c, apps/weir/override_trial.c, apps/weir/redis_link.c,
-src/transport/redis/url.c, docs/redis.md
+Guards: apps/weir/override_entries.c, apps/weir/override_hash.c, apps/weir/override_notes.c, apps/weir/override_trial.c,
+apps/weir/redis_link.c, src/transport/redis/url.c, docs/redis.md
 """
 import calendar
 import os

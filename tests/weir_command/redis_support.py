@@ -136,7 +136,10 @@ class Cluster:
 
 
 class Fake:
-    """A server on a port of loopback that answers each command with the same bytes; with None it never answers."""
+    """
+    A server on a port of loopback that answers each command with the same bytes, or with what a function says of the
+    words of one; with None it never answers.
+    """
 
     def __init__(self, answer):
         self.answer = answer
@@ -159,7 +162,9 @@ class Fake:
         try:
             while got := link.recv(65536):
                 self.seen += got
-                if self.answer is not None:
+                if callable(self.answer):
+                    link.sendall(self.answer(got.split(b"\r\n")[2::2]))
+                elif self.answer is not None:
                     link.sendall(self.answer)
         except OSError:
             return

@@ -126,6 +126,16 @@ def test_combined_by_user_by_path_and_by_network():
         compare([path], policies, queues, played, 64, options=("--key=address/64", "--cost=bytes"))
 
 
+def test_what_has_no_size_costs_one_and_a_line_without_one_is_malformed():
+    policies, queues = some_policies()
+    requests = some_requests(200, costs=(0, 1, 3, 500))
+    lines = [combined(r).replace(f" 200 {r.cost} ", " 304 - ") if r.cost == 0 else combined(r) for r in requests]
+    plain = [line.split(' "https')[0] for line in lines]  # the size ends the line
+    broken = [lines[0].replace(" 304 - ", " 304 -- ").replace(f" 200 {requests[0].cost} ", " 200 -- "), plain[0].rsplit(" ", 1)[0], "x"]
+    compare([rows("sizes.log", lines)], policies, queues, by_address(requests, True), options=("--cost=bytes",))
+    compare([rows("sizes.log", plain + broken)], policies, queues, by_address(requests, True), options=("--cost=bytes",))
+
+
 def test_json_haproxy_and_pcap_have_milliseconds():
     for _ in range(ROUNDS):
         policies, queues = some_policies()

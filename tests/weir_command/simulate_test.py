@@ -7,8 +7,8 @@ weir simulate: what it says, what is wrong with traces and options, and how it e
 Guards: apps/weir/simulate/simulate.c, apps/weir/simulate/choices.c, apps/weir/simulate/report_text.c,
 apps/weir/simulate/report_data.c, apps/weir/simulate/findings.c, apps/weir/simulate/candidates.c,
 apps/weir/simulate/clients.c, apps/weir/simulate/timeline.c, apps/weir/simulate/progress.c, apps/weir/simulate/plot.c,
-apps/weir/simulate/key_text.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c, apps/weir/trace/decoder.c,
-apps/weir/trace/fields.c, apps/weir/trace/text_time.c, apps/weir/trace/json.c
+apps/weir/simulate/key_text.c, apps/weir/simulate/replay.c, apps/weir/trace/trace.c, apps/weir/trace/bytes.c,
+apps/weir/trace/decoder.c, apps/weir/trace/fields.c, apps/weir/trace/text_time.c, apps/weir/trace/json.c
 """
 import array
 import fcntl
@@ -73,6 +73,17 @@ def test_json_has_the_findings_as_numbers():
     assert told["limits"][0]["for_keys"]["limit"] == 3 and told["limits"][0]["for_keys"]["keys_ppm"] == 1000000
 
 
+def test_of_keys_denied_alike_the_busier_comes_first_then_the_bytes_decide():
+    long = "n" * 24  # is kept elsewhere than a longer one
+    keys = ["b", "ab", "a", long + "!", long, "abc", long + "~z", long + "~", "c"]
+    second = START_S - START_S % 256 + 200  # the keys of before come in one second
+    lines = [f"{second},{key}" for key in keys for _ in range(4)] + [f"{second + 10},c", f"{second + 10},more"]
+    lines += [f"{second},more"] * 5
+    told = simulate(write("alike.csv", lines), "--top=20")
+    assert [row["key"] for row in told["top"]] == ["more", "c"] + sorted(keys[:-1]), told["top"]
+    assert [row["denied"] for row in told["top"]] == [3] + [2] * 9, told["top"]
+
+
 def test_every_format_and_compression_is_found_by_its_content():
     requests = some()
     files = {"combined": map(combined, requests), "json": map(nginx_json, requests), "haproxy": map(haproxy, requests),
@@ -106,11 +117,12 @@ def test_times_of_every_form_are_read():
                          (f"{START_S}123456789", at), ("2025-11-25T10:00:00Z", START_S * 1000),
                          ("2025-11-25 11:00:00.123456+01:00", at), ("2025-11-25T05:00:00.1234-0500", at),
                          ("25/Nov/2025:10:00:00 +0000", START_S * 1000), ("2024-02-29T00:00:00", 1709164800000),
-                         ("1970-01-01T00:00:01", 1000)):
+                         ("1970-01-01T00:00:01", 1000), ("1970-01-01T00:00:00Z", 0), ("1970-01-01T01:00:00+01:00", 0), ("0", 0)):
         told = simulate("-f", "csv", "-", stdin=f"{text},key\n")
         assert told["first_ms"] == wanted, (text, told["first_ms"], wanted)
     for text in ("", "x", "2025-13-25T10:00:00", "2025-11-25T25:00:00", "2025-11-25T10:00", "12a", "1.", "99999999999999999999",
-                 "2025-11-25T10:00:00+1", "32/Nov/2025:10:00:00 +0000"):
+                 "2025-11-25T10:00:00+1", "32/Nov/2025:10:00:00 +0000", "1970-01-01T00:59:59+01:00", "2025-11-25T10:00:00+24:00",
+                 "2025-11-25T10:00:00+00:60", "1969-12-31T23:59:59Z"):
         told = simulate("-f", "csv", "-", stdin=f"{START_S},key\n{text},key\n")
         assert told["traces"][0]["malformed"] == 1, text
 
@@ -122,6 +134,9 @@ def test_names_of_json_can_be_chosen():
     told = simulate("--fields=time=ts,address=ip,bytes=n", "--cost=bytes", path)
     assert told["units"] == 63
     assert simulate("--key=field:tenant", path)["top"][0]["key"] == 'a\\%22%c3%a9'
+    escaped = "".join('{"ts": %d, "ip": "198.51.100.9", "k": "%s"}\n' % (START_S, r"\u00FF\u0aAf\u9090\/\"\\") for _ in range(3))
+    assert simulate("--key=field:k", file("escaped.json", escaped))["top"][0]["key"] == \
+        "".join(f"%{byte:02x}" for byte in "\u00ff\u0aaf\u9090".encode()) + '/%22\\'
     assert "has no request" in weir("simulate", "-p", "policies.yaml", "--key=field:none", path, code=1)[1]
 
 
@@ -169,6 +184,16 @@ def test_two_policies_are_compared():
     assert (told["keys_only_new"], told["keys_only_old"]) == (0, 0)
     rows = [line.split(",") for line in (PLACE / "decisions.csv").read_text().splitlines()]
     assert [sum(row[column] == "denied" for row in rows) for column in (3, 4)] == [20, 60] and len(rows[0]) == 5
+    # 1 a second limits c, g and h; 2 a minute limits c, d, e and f.
+    lines = [f"{START_S},{key}" for key in "ccgghh"] + [f"{START_S + second},{key}" for second in (1, 2, 3) for key in "cdef"]
+    second, minute = POLICIES.replace("limit: 2", "limit: 1").replace("10s", "1s"), POLICIES.replace("10s", "1m")
+    for new, other, wanted in ((second, minute, (3, 4, 2, 3)), (minute, second, (4, 3, 3, 2))):
+        both = simulate("-f", "csv", "-", "--against", file("other.yaml", other), stdin="\n".join(lines), policies=new)
+        assert (both["new"]["limited_keys"], both["old"]["limited_keys"], both["keys_only_new"], both["keys_only_old"]) == wanted, both
+        by_second, by_minute = {"c": 1, "g": 1, "h": 1}, {"c": 3, "d": 1, "e": 1, "f": 1}
+        counts = (by_second, by_minute) if new == second else (by_minute, by_second)
+        assert {row["key"]: (row["denied"], row["denied_old"]) for row in both["top"]} == \
+            {key: tuple(of.get(key, 0) for of in counts) for key in "cdefgh"}, both["top"]
     out, _ = weir("simulate", "-p", file("policies.yaml", POLICIES), "-a", old, path)
     assert re.search(r"^  by the old alone +40 +0$", out, re.M) and "old denied" in out, out
     assert "has no policy" in weir("simulate", "-p", "policies.yaml", "-a", file("other.yaml", POLICIES.replace("api", "web")),
@@ -341,10 +366,22 @@ def test_an_interrupt_tells_what_was_read_so_far():
 
 
 def test_progress_is_for_terminals_and_files():
-    path = write("access.log", map(combined, some(20000, 50)))
+    path, other = write("access.log", map(combined, some(20000, 50))), write("other.log", map(combined, some(5000, 50)))
     file("policies.yaml", POLICIES)
-    seen = on_terminal("simulate", "-p", "policies.yaml", path, stdout=False)
-    assert re.search(r"\r\[#+\.*\] +\d+% of \d+\.\d MiB", seen) and seen.endswith("\r\x1b[K"), seen
+    traces = [(path, other)]
+    if "zlib" not in LACKS:  # of a compressed file it is the part of what is read
+        (PLACE / "packed.gz").write_bytes(gzip.compress(b"".join(b"%d,%s\n" % (START_S + i, random.randbytes(16).hex().encode()) for i in range(20000))))
+        traces.append((PLACE / "packed.gz",))
+    for paths in traces:
+        seen = on_terminal("simulate", "-p", "policies.yaml", *paths, stdout=False)
+        shown = re.findall(r"\r\[(#*)(\.*)\] +(\d+)% of (\d+\.\d) MiB", seen)
+        assert shown and seen.endswith("\r\x1b[K"), seen
+        mib = sum(path.stat().st_size for path in paths) / (1 << 20)
+        for done, rest, percent, size in shown:
+            assert len(done + rest) == 40 and len(done) - 1 <= 40 * (int(percent) + 1) / 100 and len(done) >= 40 * int(percent) / 100, seen
+            assert int(percent) <= 100 and size == f"{mib:.1f}", (size, mib, seen)
+        percents = [int(percent) for _, _, percent, _ in shown]
+        assert 0 < percents[0] < 100 and percents == sorted(percents), percents
     assert on_terminal("simulate", "-p", "policies.yaml", "--json", path, stdout=False) == ""
     assert weir("simulate", "-p", "policies.yaml", path)[1] == ""
 
@@ -356,6 +393,46 @@ def test_plots_are_pictures():
     simulate(path, "--plot=a.png")
     svg, png = (PLACE / "a.svg").read_bytes(), (PLACE / "a.png").read_bytes()
     assert svg.startswith(b"<?xml") and b"</svg>" in svg and png.startswith(b"\x89PNG\r\n") and len(png) > 5000
+
+
+def drawn(path, kind):
+    """The corners of what a picture has of a kind, "stroke" or "fill": [(colour in percent, [(x, y)...])...]."""
+    found = re.findall(rf'<path[^>]*{kind}:rgb\(([^)]*)\)[^>]* d="([^"]*)"', path.read_text())
+    return [(tuple(round(float(part)) for part in colour.replace("%", "").split(",")),
+             [(float(x), float(y)) for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", corners)]) for colour, corners in found]
+
+
+def test_plots_show_each_step_and_the_peaks_of_keys():
+    need("cairo" not in LACKS, "there is no cairo")
+    requests = [Request(START_S * 1000 + second * 1000, f"198.51.100.{key}") for second in range(40) for key in range(9)
+                for _ in range(1 if key < 4 else 2 if key == 4 else 3 if key < 7 else 5) if (second * key) % 5 == 0]
+    path = write("access.log", map(combined, requests))
+    told = simulate(path, "--plot=b.svg", "--against", file("old.yaml", POLICIES.replace("limit: 2", "limit: 1")))
+    left, width, top, height, lower = 80, 790, 50, 220, 370
+    lines, bars = drawn(PLACE / "b.svg", "stroke"), drawn(PLACE / "b.svg", "fill")
+    most, step_s = max(step["requests"] for step in told["steps"]), told["steps"][1]["time_s"] - told["steps"][0]["time_s"]
+
+    def curve(colour):
+        (corners,) = [corners for its, corners in lines if its == colour]
+        flat = [(x, to, y) for (x, y), (to, same) in zip(corners, corners[1:]) if y == same]
+        middles = [left + width * (i + 0.5) / len(told["steps"]) for i in range(len(told["steps"]))]
+        return [round((top + height - next(y for x, to, y in flat if x <= at <= to)) * most / height, 2) for at in middles]
+
+    assert step_s == 1 and curve((60, 60, 60)) == [step["requests"] for step in told["steps"]]
+    assert curve((10, 45, 75)) == [step["requests"] - step["denied"] for step in told["steps"]]
+    assert curve((85, 25, 15)) == [step["denied"] for step in told["steps"]]
+    assert curve((90, 60, 10)) == [step["denied_old"] for step in told["steps"]]
+    grid = [corners for colour, corners in lines if colour == (85, 85, 85)]
+    assert {x for line in grid for x, _ in line} == {left, left + width} and all(len({y for _, y in line}) == 1 for line in grid), grid
+    # 22 requests at the most: marks at 0, 5 ... 20; below 4 keys at the most: 0 to 4.
+    levels = [line[0][1] for line in grid]
+    assert most == 22 and [round(top + height - level, 2) for level in levels[:5]] == [round(height * 5 * i / 22, 2) for i in range(5)]
+    assert [lower + height - level for level in levels[5:]] == [height * i / 4 for i in range(5)], levels
+    # Four keys had 1 request in their busiest second, one 2, two 3 and two 5: so 1, 2, 3-4, 5-8.
+    rectangles = [corners for colour, corners in bars if colour == (10, 45, 75) and corners[0][1] >= lower]
+    assert [[max(y for _, y in r) - min(y for _, y in r) for r in rectangles], [min(r)[0] for r in rectangles]] == \
+        [[220, 55, 110, 110], [left + width / 4 * i + 2 for i in range(4)]], rectangles
+    assert all(max(y for _, y in r) == lower + height and max(r)[0] - min(r)[0] == width / 4 - 4 for r in rectangles), rectangles
 
 
 def test_packages_that_are_missing_are_named():

@@ -5,7 +5,8 @@ weir top: one reading as text and as JSON, and the full screen on a terminal. to
 TAP. Nodes are HTTP servers of this test; with GATEWAY in the environment, gateways and a private Redis as well.
 
 Guards: apps/weir/top/top.c, apps/weir/top/top_nodes.c, apps/weir/top/top_status.c, apps/weir/top/top_view.c,
-apps/weir/top/top_screen.c, apps/weir/top/tell_top.c, apps/weir/top/fleet_sample.c, apps/weir/redis_link.c, apps/weir/redis_connection.c
+apps/weir/top/top_screen.c, apps/weir/top/top_terminal.c, apps/weir/top/tell_top.c, apps/weir/top/fleet_sample.c,
+apps/weir/redis_link.c, apps/weir/redis_connection.c
 """
 import http.server
 import json

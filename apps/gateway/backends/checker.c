@@ -157,7 +157,8 @@ static void look_at_refusals(const struct checker *checker, struct backend *back
 {
     const uint32_t tried_at = atomic_load_explicit(&backend->health.tried_at, memory_order_relaxed);
     const uint32_t since = tried_at != 0 ? tried_at : checked->trial_start;
-    if (since != 0 && now - since >= BACKEND_TRIED_SECONDS) {
+    /* A worker's second may have begun since `now` was read. */
+    if (since != 0 && now >= since + BACKEND_TRIED_SECONDS) {
         raise_up(checker, backend, BACKEND_REFUSES, "it accepts packets again");
     }
 }
@@ -209,7 +210,9 @@ static void check(const struct checker *checker, struct backend *backend, struct
     } else if (!checker->has_probes && refuses) {
         if (is_due && is_spared(checker, backend)) {
             checked->next_ns = now_ns + TRIAL_MS * UINT64_C(1000000);
-            if (ask(checker, backend, checked) && checked->trial_start == 0 && now > refused_at) {
+            /* One that is refused itself begins nothing. */
+            if (ask(checker, backend, checked) && checked->trial_start == 0 &&
+                now > atomic_load_explicit(&backend->health.refused_at, memory_order_relaxed)) {
                 checked->trial_start = now;
             }
         }

@@ -219,7 +219,6 @@ static bool send_out(struct lane *lane, const struct out *out)
     if (!rings_send(lane->parts.rings, start, out->head->size + out->size)) {
         return false;
     }
-    lane->waits = true;
     lane->sent++;
     return true;
 }

@@ -96,6 +96,14 @@ static const struct nlmsghdr *receive_answer(const struct route_asker *asker, un
     }
 }
 
+/* The attribute behind another one. The last one may have lost what fills it up. */
+static const struct rtattr *next_of(const struct rtattr *attribute, unsigned *left)
+{
+    const unsigned size = RTA_ALIGN(attribute->rta_len);
+    *left -= size < *left ? size : *left;
+    return (const struct rtattr *) (const void *) ((const char *) attribute + size);
+}
+
 /* The attributes behind the fixed part of an answer, by type. */
 static void read_attributes(const struct nlmsghdr *header, size_t fixed, const struct rtattr **out, unsigned most)
 {
@@ -105,7 +113,7 @@ static void read_attributes(const struct nlmsghdr *header, size_t fixed, const s
     for (unsigned type = 0; type <= most; type++) {
         out[type] = NULL;
     }
-    for (; RTA_OK(at, left); at = RTA_NEXT(at, left)) {
+    for (; RTA_OK(at, left); at = next_of(at, &left)) {
         const unsigned type = at->rta_type & (unsigned) NLA_TYPE_MASK;
         if (type <= most) {
             out[type] = at;
@@ -128,7 +136,7 @@ static uint32_t mtu_of(const struct rtattr *metrics)
         return 0;
     }
     unsigned left = (unsigned) RTA_PAYLOAD(metrics);
-    for (const struct rtattr *at = RTA_DATA(metrics); RTA_OK(at, left); at = RTA_NEXT(at, left)) {
+    for (const struct rtattr *at = RTA_DATA(metrics); RTA_OK(at, left); at = next_of(at, &left)) {
         if (at->rta_type == RTAX_MTU) {
             return number_of(at);
         }

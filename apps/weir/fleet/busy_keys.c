@@ -122,7 +122,6 @@ void busy_keys_close(struct busy_keys *keys)
     free(keys->all);
     free(keys->limits);
     fleet_key_close(&keys->key);
-    *keys = (struct busy_keys){.all = NULL};
 }
 
 /* Whether a window counts now: the present one, or of a sliding window the one before. */

@@ -35,7 +35,7 @@ static const char *find_time(struct line_reader *reader, const char *at, const c
 static struct span user_of(const char *at, const char *time)
 {
     const char *user = memchr(at, ' ', (size_t) (time - at));
-    user = user != NULL && user < time ? user + 1 : time;
+    user = user != NULL ? user + 1 : time;
     return (struct span){user, user < time ? (size_t) (time - 1 - user) : 0};
 }
 

@@ -129,6 +129,15 @@ static void test_a_backend_that_is_down_gets_no_session_and_keeps_none(void **ar
     for (unsigned n = 0; n < 300; n++) {
         assert_int_equal(chosen(n), before[n]);
     }
+    view_note_refusals(&views[1], place_of(1), 1, ECONNREFUSED, 12);
+    view_note_sent(&views[1], place_of(1), 0, 13); /* no packet, */
+    view_note_sent(&views[1], place_of(1), 1, 12); /* and one of the second of the refusal */
+    assert_int_equal(atomic_load(&backends.places[place_of(1)].health.tried_at), 0);
+    view_note_sent(&views[1], place_of(1), 1, 14);
+    view_note_sent(&views[1], place_of(1), 1, 15);
+    assert_int_equal(atomic_load(&backends.places[place_of(1)].health.tried_at), 14);
+    view_note_replies(&views[1], place_of(1), 1, 15);
+    assert_true(view_update(&views[0]));
     backends.has_probes = true; /* then answers to these alone end a refusal */
     view_note_refusals(&views[1], place_of(1), 1, ECONNREFUSED, 20);
     view_note_replies(&views[1], place_of(1), 1, 22);
@@ -182,6 +191,7 @@ static void test_a_backend_that_stays_keeps_its_place_its_counts_and_its_health(
 {
     (void) arg;
     view_note_sent(&views[1], place_of(2), 7, 10);
+    assert_int_equal(atomic_load(&backends.places[place_of(2)].health.tried_at), 0); /* it refuses nothing */
     view_note_session(&views[1], place_of(2), 1);
     view_note_refusals(&views[1], place_of(2), 1, ECONNREFUSED, 10);
     const uint8_t place = place_of(2);

@@ -3,7 +3,8 @@
  * Which backend a client goes to: balance, weights, and who moves, over drawn sets of backends and clients. Also texts
  * of backends and of probes.
  *
- * Guards: apps/gateway/backends/rendezvous.c, apps/gateway/backends/choice.c, apps/gateway/backends/probe.c
+ * Guards: apps/gateway/backends/rendezvous.c, apps/gateway/backends/choice.c, apps/gateway/backends/probe.c,
+ * apps/gateway/mix.h
  */
 #include <arpa/inet.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * that say of each source and network whether it is denied; and denials that end meanwhile. Skipped where the kernel
  * loads no program for this user.
  *
- * Guards: apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/lines.c
+ * Guards: apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/drop.h, apps/gateway/xdp/lines.c
  */
 #include <arpa/inet.h>
 #include <errno.h>

@@ -149,6 +149,47 @@ static void test_a_file_has_kinds_in_order(void **state)
     assert_true(kind_file_read(NULL, &kinds, &error) && kinds.count == 0);
 }
 
+static void test_the_most_and_the_least_of_each_number_are_taken(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *fields;
+        bool good;
+    } rows[] = {
+        {"match: ff, cost: 1000000", true},
+        {"match: ff, cost: 1000001", false},
+        {"match: ff, cost: 0", true},
+        {"match: ff, cost: 00", false},
+        {"match: ff, cost: 01", false},
+        {"match: ff, cost: '1 '", false},
+        {"match: ff, cost: 1000000000", false},
+        {"minimum_length: 65507", true},
+        {"minimum_length: 65508", false},
+        {"maximum_length: 65507", true},
+        {"maximum_length: 65508", false},
+        {"maximum_length: 0", true},
+        {"minimum_length: 7, maximum_length: 7", true},
+        {"minimum_length: 8, maximum_length: 7", false},
+        {"match: ffff, maximum_length: 2", true},
+        {"match: ffff, maximum_length: 1", false},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        char text[256];
+        struct packet_kinds kinds;
+        weir_error error;
+        /* A name of 31 bytes, which is the longest. */
+        (void) snprintf(text, sizeof(text), "kinds: [{name: a123456789b123456789c123456789d, %s}]\n", rows[i].fields);
+        if (read_text(text, &kinds, &error) != rows[i].good) {
+            fail_msg("%s", rows[i].fields);
+        }
+        assert_int_equal(kinds.count, rows[i].good ? 1 : 0);
+    }
+    struct packet_kinds kinds;
+    weir_error error;
+    assert_false(read_text("kinds: [{name: a123456789b123456789c123456789de, match: ff}]\n", &kinds, &error));
+    assert_non_null(strstr(error.message, "give 1 to 31 letters"));
+}
+
 static void test_an_error_names_the_place_the_field_and_what_to_do(void **state)
 {
     (void) state;
@@ -239,6 +280,7 @@ int main(void)
         cmocka_unit_test(test_drawn_packets_are_of_the_first_kind_that_they_match),
         cmocka_unit_test(test_patterns_that_are_none),
         cmocka_unit_test(test_a_file_has_kinds_in_order),
+        cmocka_unit_test(test_the_most_and_the_least_of_each_number_are_taken),
         cmocka_unit_test(test_an_error_names_the_place_the_field_and_what_to_do),
         cmocka_unit_test(test_there_are_16_kinds_at_most),
         cmocka_unit_test(test_policies_are_named_for_kinds),

@@ -298,6 +298,29 @@ static void test_a_file_is_moved_aside_when_full_and_only_captures_are(void **st
     assert_int_equal(unlink(link) | unlink(path) | unlink(older) | rmdir(folder), 0);
 }
 
+static void test_a_program_whose_input_is_closed_opens_its_file_as_well(void **state)
+{
+    (void) state;
+    char path[] = "/tmp/weir-record-XXXXXX";
+    char problem[CAPTURE_PROBLEM_SIZE];
+    struct capture_file file;
+    const int made = mkstemp(path);
+    const int input = dup(STDIN_FILENO);
+    assert_true(made > 0 && close(made) == 0);
+    (void) close(STDIN_FILENO); /* from now on files may get the descriptor 0 */
+    assert_true(capture_file_open(&file, path, 2500, problem));
+    assert_int_equal(file.fd, STDIN_FILENO);
+    assert_true(capture_file_reopen(&file, problem));
+    assert_int_equal(file.fd, STDIN_FILENO);
+    capture_file_close(&file);
+    assert_int_equal(file.fd, -1);
+    if (input >= 0) {
+        assert_int_equal(dup2(input, STDIN_FILENO), STDIN_FILENO);
+        assert_int_equal(close(input), 0);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
 static void test_a_disk_without_room_is_a_problem_and_no_end(void **state)
 {
     (void) state;
@@ -318,6 +341,7 @@ int main(void)
         cmocka_unit_test(test_after_a_flood_few_packets_are_taken_at_once),
         cmocka_unit_test(test_a_queue_passes_packets_whole_and_in_order_and_refuses_what_has_no_room),
         cmocka_unit_test(test_a_file_is_moved_aside_when_full_and_only_captures_are),
+        cmocka_unit_test(test_a_program_whose_input_is_closed_opens_its_file_as_well),
         cmocka_unit_test(test_a_disk_without_room_is_a_problem_and_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
