@@ -83,7 +83,8 @@ static void test_denials_that_a_caller_counts_change_no_answer(void **state)
     }
 }
 
-/* A key with an entry that allows or denies it has no count: what it used before, and after, is as without the entry. */
+/* A key with an entry that allows or denies it has no count: what it used before, and after, is as without the entry.
+ */
 static void test_what_has_no_limits_is_counted_nowhere(void **state)
 {
     (void) state;
