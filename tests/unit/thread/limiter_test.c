@@ -257,6 +257,8 @@ static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **
     assert_int_equal(joined(&limiter), 1);
     assert_int_equal(joined_enter(&limiter), 1);
     assert_int_equal(joined(&limiter), 2);
+    joined_leave(&limiter, 2); /* in the place of a dead process, which has not begun to leave */
+    assert_int_equal(joined(&limiter), 1);
     assert_int_not_equal(joined_pid_namespace(), 0);
     assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
     limiter_close(&limiter);
