@@ -3,7 +3,8 @@
  * A request of several keys that are charged directly, while another thread is at the same keys. The test is that other
  * thread: it acts when the charge of a key is planned, which is just before the keys are charged.
  *
- * Guards: src/check/all_direct.c, src/check/direct_charge.c, src/check/direct_charge.h, src/check/check_all.c
+ * Guards: src/check/all_direct.c, src/check/direct_charge.c, src/check/direct_charge.h, src/check/check_all.c,
+ * src/check/charge.c, src/thread/slot.c
  */
 #include "check/all_table.h"
 #include "check/direct_charge.h"
@@ -343,21 +344,22 @@ static uint64_t used_by_slot(const weir_thread *t, size_t slot)
     return load_relaxed(&t->slots[slot].used) - t->accounts[slot].used_before + t->accounts[slot].direct;
 }
 
-/* Grants are sized by what a key has used of late: by requests of several keys as by its own. */
-static void test_a_key_gets_its_slot_and_its_grants_as_soon_as_by_itself(void **state)
+/* Grants are sized by what a key has used of late: by requests of several keys, or charges, as by checks. */
+static void test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call(void **state)
 {
     (void) state;
     static const unsigned requests[] = {1, 2, 5, 3, 6, 7, 4, 12, 2, 8, 1, 9, 9}; /* by epoch */
     weir_thread *t = d.node->t;
     for (uint64_t cost = 1; cost <= 3; cost++) {
-        const uint64_t costs[] = {cost, cost, cost};
+        const uint64_t costs[] = {cost, cost};
         uint64_t used[KEYS] = {0};
         new_keys("here");
         const weir_key *alone = &d.keys[KEYS - 1];
         for (size_t epoch = 0; epoch < sizeof(requests) / sizeof(requests[0]); epoch++) {
             for (unsigned i = 0; i < requests[epoch]; i++) {
-                assert_true(weir_check(t, alone, cost, NULL) && request(costs, KEYS - 1, NULL));
+                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, NULL));
                 assert_int_equal(d.tables, 0);
+                weir_charge(t, &d.keys[2], cost);
                 const size_t own = slot_find(t, alone->hash);
                 for (size_t key = 0; key < KEYS - 1; key++) {
                     const size_t slot = slot_find(t, d.keys[key].hash);
@@ -389,7 +391,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_cell_that_changes_hands_leaves_the_request_to_the_table, open_node,
                                         close_node),
         cmocka_unit_test_setup_teardown(test_a_grant_that_is_taken_back_meanwhile_is_not_spent, open_node, close_node),
-        cmocka_unit_test_setup_teardown(test_a_key_gets_its_slot_and_its_grants_as_soon_as_by_itself, open_node,
+        cmocka_unit_test_setup_teardown(test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call, open_node,
                                         close_node),
     };
     return cmocka_run_group_tests_name("unit/check/all_direct", tests, NULL, NULL);
