@@ -66,9 +66,6 @@ static int open_traced(void **state)
         return 0;
     }
     open_two_handles(policies, COUNT_OF(policies));
-    assert_int_equal(weir_set_override(d.w, "p:foe", "deny", NULL), 0);
-    assert_int_equal(weir_set_override(d.w, "p:friend", "allow", NULL), 0);
-    assert_int_equal(weir_set_override(d.w, "shadow:foe", "deny", NULL), 0);
     weir_deny_semaphore = 1;
     e.count = 0;
     return 0;
@@ -93,6 +90,9 @@ static void test_a_denial_by_an_entry_is_told_once_and_nothing_else_is(void **st
     const weir_key other = key_of("p", "other");
     const weir_key shadow = key_of("shadow", "foe");
     uint64_t wait_ns;
+    assert_int_equal(weir_set_override(d.w, "p:foe", "deny", NULL), 0);
+    assert_int_equal(weir_set_override(d.w, "p:friend", "allow", NULL), 0);
+    assert_int_equal(weir_set_override(d.w, "shadow:foe", "deny", NULL), 0);
     for (int times = 0; times < 3; times++) {
         assert_false(weir_check(d.t, &foe, 3, NULL));
         expect_events(1, "p", "foe", 3, NEVER);
