@@ -24,6 +24,28 @@ static struct {
     weir_thread *t;
 } d;
 
+/* The slot of which a grant is being taken back, and how often its thread has been told before it was settled. */
+static struct {
+    const struct slot *slot;
+    const struct slot_account *account;
+    unsigned told;
+} taken;
+
+/* The linker's --wrap leads the call here (tests/meson.build). */
+void __real_barrier_all_threads(enum barrier_reach reach);
+void __wrap_barrier_all_threads(enum barrier_reach reach);
+
+void __wrap_barrier_all_threads(enum barrier_reach reach)
+{
+    if (taken.slot != NULL) {
+        assert_int_equal(load_relaxed(&taken.slot->grant), 0);
+        assert_int_not_equal(load_relaxed(&taken.account->granted), 0);
+        assert_int_not_equal(load_relaxed(&taken.account->lock), 0);
+        taken.told++;
+    }
+    __real_barrier_all_threads(reach);
+}
+
 /* `max_keys`: 0 for as many as there are by default. */
 static void begin_sized(const weir_policy *policies, size_t count, uint32_t threads, size_t max_keys)
 {
@@ -510,6 +532,49 @@ static void test_units_beyond_a_grant_are_late_whoever_accounts_for_them(void **
     }
 }
 
+/* To take a grant back costs its thread a slow check. What the slot has denied can wait. */
+static void test_denials_of_a_slot_with_a_live_grant_wait_until_it_lapses(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+    for (int times = 0; times < 20; times++) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    const size_t index = slot_of(&key);
+    const struct slot *slot = &d.t->slots[index];
+    struct slot_account *account = &d.t->accounts[index];
+    const uint64_t grant = load_relaxed(&slot->grant);
+    const uint64_t granted = load_relaxed(&account->granted);
+    assert_true(slot_covering(d.t, key.hash, 1) != NULL && granted != 0);
+    store_relaxed(&account->denied, load_relaxed(&account->denied) + 3);
+    assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+    assert_int_equal(load_relaxed(&slot->grant), grant);
+    assert_int_equal(load_relaxed(&account->granted), granted);
+    assert_int_equal(load_relaxed(&account->lock), 0);
+    assert_int_equal(load_relaxed(&account->denied) - load_relaxed(&account->denied_counted), 3);
+    tick_epoch(&d.w->limiter);
+    taken.slot = slot;
+    taken.account = account;
+    taken.told = 0;
+    assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+    taken.slot = NULL;
+    assert_int_equal(taken.told, 1);
+    assert_int_equal(load_relaxed(&account->granted), 0);
+    assert_int_equal(load_relaxed(&account->lock), 0);
+    assert_int_equal(load_relaxed(&account->denied_counted), load_relaxed(&account->denied));
+    while (slot_covering(d.t, key.hash, 1) == NULL) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    taken.slot = slot;
+    assert_int_equal(weir_reset(d.w, &key), 0);
+    taken.slot = NULL;
+    assert_int_equal(taken.told, 2);
+    assert_int_equal(load_relaxed(&account->granted), 0);
+    end();
+}
+
 /* The counts once what slots have counted is settled and collected. */
 static weir_stats collected(void)
 {
@@ -599,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_a_settled_grant_answers_nothing_when_its_epoch_comes_again),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
+        cmocka_unit_test(test_denials_of_a_slot_with_a_live_grant_wait_until_it_lapses),
         cmocka_unit_test(test_denied_units_of_a_great_cost_are_counted_beside_those_of_a_slot),
         cmocka_unit_test(test_each_denied_unit_is_counted_once_between_grants),
         cmocka_unit_test(test_units_beyond_a_grant_are_late_whoever_accounts_for_them),
