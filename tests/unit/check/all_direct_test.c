@@ -338,6 +338,40 @@ static void test_a_grant_that_is_taken_back_meanwhile_is_not_spent(void **state)
     }
 }
 
+/* No other key can be evicted, as all cells are pinned. */
+static void test_a_key_that_finds_no_cell_leaves_the_others_as_they_were(void **state)
+{
+    (void) state;
+    struct table *table = &d.node->w->limiter.process.table;
+    weir_stats before;
+    weir_stats after;
+    new_keys("p");
+    const weir_key new_key = weir_make_key(d.node->w, d.keys[0].policy, "new", 3);
+    weir_get_stats(d.node->w, &before);
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        (void) cell_hold(&table->cells[at], HELD_PIN);
+        if (load_relaxed(&table->cells[at].hash) == 0) {
+            store_relaxed(&table->cells[at].hash, UINT64_MAX - at);
+        }
+    }
+    for (size_t at = 0; at < 2; at++) {
+        const weir_key other = d.keys[1 - at];
+        d.keys[1 - at] = new_key;
+        assert_false(request(NULL, 2, NULL));
+        assert_int_equal(d.tables, 1);
+        d.keys[1 - at] = other;
+    }
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        (void) cell_hold(&table->cells[at], (uint64_t) 0 - HELD_PIN);
+        if (load_relaxed(&table->cells[at].hash) == UINT64_MAX - at) {
+            store_relaxed(&table->cells[at].hash, 0);
+        }
+    }
+    weir_get_stats(d.node->w, &after);
+    assert_int_equal(after.untracked_count - before.untracked_count, 2);
+    expect_used((const uint64_t[KEYS]){0});
+}
+
 /* What a slot knows that its key has used in this epoch. */
 static uint64_t used_by_slot(const weir_thread *t, size_t slot)
 {
@@ -391,6 +425,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_cell_that_changes_hands_leaves_the_request_to_the_table, open_node,
                                         close_node),
         cmocka_unit_test_setup_teardown(test_a_grant_that_is_taken_back_meanwhile_is_not_spent, open_node, close_node),
+        cmocka_unit_test_setup_teardown(test_a_key_that_finds_no_cell_leaves_the_others_as_they_were, open_node,
+                                        close_node),
         cmocka_unit_test_setup_teardown(test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call, open_node,
                                         close_node),
     };

@@ -229,10 +229,37 @@ static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_
     }
 }
 
+/* Where no thread of the weir moves its time, those that check do: also one that asks for several keys at once alone.
+ */
+static void test_requests_of_several_keys_move_time_on(void **state)
+{
+    (void) state;
+    static const weir_policy policy = {.name = "p", .limits = &ten, .limit_count = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    (void) weir_poll(w);
+    const uint64_t now_ns = load_relaxed(&t->line->now_ns);
+    const uint64_t due_ns = real_ns() + 2 * t->limiter->tick_ns;
+    while (real_ns() < due_ns) {
+    }
+    for (uint64_t name = 0; name <= 2 * (uint64_t) CLOCK_EVERY; name += 2) {
+        const uint64_t names[] = {name, name + 1};
+        const weir_key keys[] = {weir_make_key(w, weir_find_policy(w, "p"), &names[0], sizeof(names[0])),
+                                 weir_make_key(w, weir_find_policy(w, "p"), &names[1], sizeof(names[1]))};
+        assert_true(weir_check_all(t, keys, NULL, 2, NULL));
+    }
+    assert_true(load_relaxed(&t->line->now_ns) > now_ns);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
+        cmocka_unit_test(test_requests_of_several_keys_move_time_on),
         cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),
