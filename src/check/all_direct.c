@@ -347,11 +347,8 @@ bool all_direct_charge(struct weir_thread *t, const struct slots_found *found, c
     if (all.epoch == EPOCH_ASLEEP || policy_set_overrides(all.set) != NULL || !plan_all(&all, found, cold)) {
         return false;
     }
-    for (size_t i = 0; i < cold->count; i++) {
-        found->slots[all.keys[i].index] = all.keys[i].slot; /* some were given one */
-    }
     for (size_t i = 0; i < all.count; i++) {
-        found->slots[all.charged[i]->index] = NULL;
+        found->slots[all.charged[i]->index] = NULL; /* a key that was just given a slot is charged, too */
     }
     if (!are_covered(&all, found) || !swap_cells(&all)) {
         return false;

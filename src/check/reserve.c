@@ -47,14 +47,12 @@ struct queue_reading {
     bool others; /* another thread holds units, so the wait may be shorter in a moment */
 };
 
-/* Reads all limits; `own`: units that each cell holds for this request. False: a cell has become another key's. */
-static bool read_queue(struct request *r, uint64_t own, uint64_t max_wait_ns, struct queue_reading *out)
+/* Reads all limits; `own`: units that each cell holds for this request. */
+static void read_queue(struct request *r, uint64_t own, uint64_t max_wait_ns, struct queue_reading *out)
 {
     struct claim *claim = &r->claims[0];
     *out = (struct queue_reading){0, false, false};
-    if (!claim_read_limits(r, claim, own)) {
-        return false;
-    }
+    (void) claim_read_limits(r, claim, own); /* the cells are pinned: they are the key's */
     for (size_t i = 0; i < claim->policy->limit_count; i++) {
         const struct rule *rule = &claim->rules[i];
         const struct limit_reading *reading = &claim->readings[i];
@@ -70,7 +68,6 @@ static bool read_queue(struct request *r, uint64_t own, uint64_t max_wait_ns, st
         out->wait_ns = max_u64(out->wait_ns, wait_ns);
         out->others = out->others || request.ahead != 0;
     }
-    return true;
 }
 
 /* Charges one cell in one step, if it is as it was read. */
@@ -79,10 +76,7 @@ static enum charge charge_as_read(struct request *r)
     struct claim *claim = &r->claims[0];
     const struct limit_reading *reading = &claim->readings[0];
     struct cell *cell = claim_cell(r, claim, 0);
-    struct dwcas_value value;
-    if (!cell_read(cell, cell_hash(claim->policy, claim->key, 0), &value)) {
-        return CHARGE_LOST;
-    }
+    struct dwcas_value value = dwcas_read(&cell->state);
     const struct state state = cell_state(value);
     /* [P1] held after the state: a holder has read the state before this, and will charge its units. */
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS;
@@ -105,8 +99,8 @@ static enum charge verify_place(struct request *r, uint64_t max_wait_ns, struct 
             return result;
         }
     }
-    const bool there = read_queue(r, claim->cost, max_wait_ns, queue);
-    return there && !queue->refused && !queue->others ? CHARGE_DONE : CHARGE_NO_ROOM;
+    read_queue(r, claim->cost, max_wait_ns, queue);
+    return !queue->refused && !queue->others ? CHARGE_DONE : CHARGE_NO_ROOM;
 }
 
 /* Reserves, verifies, and commits or releases. */
@@ -139,16 +133,14 @@ static void mark_all_refused(const struct request *r)
     }
 }
 
-/* Tries until the request has a place, or is refused. False: a cell became another key's on the way. */
-static bool find_place(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
+/* Tries until the request has a place, or is refused. */
+static void find_place(struct request *r, uint64_t max_wait_ns, uint64_t *wait_ns)
 {
     struct claim *claim = &r->claims[0];
     unsigned stalled_tries = 0;
     for (;;) {
         struct queue_reading queue;
-        if (!read_queue(r, 0, max_wait_ns, &queue)) {
-            return false;
-        }
+        read_queue(r, 0, max_wait_ns, &queue);
         if (queue.others && decide_wait(r, claim, &stalled_tries)) {
             continue;
         }
@@ -165,26 +157,25 @@ static bool find_place(struct request *r, uint64_t max_wait_ns, uint64_t *wait_n
             mark_all_refused(r);
             counter_add(&r->t->shared->stalled_denied_count,
                         queue.others && queue.wait_ns != UINT64_MAX && claim->policy->mode != WEIR_SHADOW);
-            return true;
+            return;
         }
         if (claim->cost == 0) {
-            return true;
+            return;
         }
         switch (one_step ? charge_as_read(r) : charge_place(r, max_wait_ns, wait_ns)) {
         case CHARGE_DONE:
             claim_set_dirty(r, claim);
-            return true;
-        case CHARGE_LOST:
-            return false;
+            return;
         case CHARGE_NO_MEMORY:
             *r->out = (struct decision){.untracked = true};
             *wait_ns = NS_PER_S;
-            return true;
+            return;
+        case CHARGE_LOST: /* does not happen: the cells are pinned */
         case CHARGE_NO_ROOM:
             if (process_is_halted(r->t->process)) {
                 *r->out = (struct decision){.untracked = true};
                 *wait_ns = NS_PER_S;
-                return true;
+                return;
             }
             if (!one_step) {
                 (void) sched_yield(); /* let the holder run */
@@ -203,17 +194,14 @@ static void reserve_place(struct request *r, uint64_t max_wait_ns, uint64_t *wai
         claim->before[i] = 0;
     }
     *r->out = (struct decision){.allowed = false};
-    bool done = false;
-    while (!done) {
-        if (!claim->pinned && !insert_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)) {
-            r->out->untracked = true;
-            *wait_ns = NS_PER_S;
-            return;
-        }
-        done = find_place(r, max_wait_ns, wait_ns);
-        if (!claim->pinned) {
-            insert_unpin(r->t->process, claim->policy, claim->cells);
-        }
+    if (!claim->pinned && !insert_pin(r->t->process, claim->policy, claim->key, r->now_ns, claim->cells)) {
+        r->out->untracked = true;
+        *wait_ns = NS_PER_S;
+        return;
+    }
+    find_place(r, max_wait_ns, wait_ns);
+    if (!claim->pinned) {
+        insert_unpin(r->t->process, claim->policy, claim->cells);
     }
 }
 

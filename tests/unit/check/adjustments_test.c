@@ -63,7 +63,8 @@ static void test_denials_that_a_caller_counts_change_no_answer(void **state)
         const weir_key unknown = weir_make_key(d.w, WEIR_NO_POLICY, "key", 3);
         assert_int_equal(take(d.t, &d.key, 30), 30);
         weir_get_stats(d.w, &before);
-        weir_count_denied(d.t, &d.key, 7, 700);
+        weir_count_denied(d.t, &d.key, 6, 699);
+        weir_count_denied(d.t, &d.key, 1, 1);
         weir_count_denied(d.u, &other, 3, UINT64_MAX);
         weir_count_denied(d.u, &other, 0, 5);
         weir_count_denied(d.u, &unknown, 2, 2);
@@ -79,6 +80,57 @@ static void test_denials_that_a_caller_counts_change_no_answer(void **state)
         assert_int_equal(weir_top_offenders(d.w, d.key.policy, offenders, WEIR_TOP_OFFENDERS), 2);
         assert_string_equal(offenders[0].key, "other");
         assert_int_equal(offenders[1].denied_units, 700 + 130);
+    }
+}
+
+/* A key with an entry that allows or denies it has no count: what it used before, and after, is as without the entry.
+ */
+static void test_what_has_no_limits_is_counted_nowhere(void **state)
+{
+    (void) state;
+    static const char *const names[] = {"k", "friend", "foe", "new friend", "new foe"};
+    for (size_t i = 0; next_kind(i); i++) {
+        weir_key keys[COUNT_OF(names)];
+        weir_stats before;
+        weir_stats after;
+        const weir_key unknown = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
+        for (size_t k = 0; k < COUNT_OF(names); k++) {
+            keys[k] = key_of("p", names[k]);
+            weir_charge(d.t, &keys[k], k < 3 ? 30 : 0);
+        }
+        for (size_t k = 1; k < COUNT_OF(names); k++) {
+            char name[32] = "p:";
+            assert_int_equal(weir_set_override(d.w, strcat(name, names[k]), k % 2 == 1 ? "allow" : "deny", NULL), 0);
+        }
+        weir_get_stats(d.w, &before);
+        assert_int_equal(before.key_count, 3);
+        for (int n = 0; n < 4; n++) {
+            weir_thread *t = n % 2 == 0 ? d.t : d.u;
+            for (size_t k = 1; k < COUNT_OF(names); k++) {
+                weir_charge(t, &keys[k], 5);
+                weir_refund(t, &keys[k], 1);
+                weir_count_denied(t, &keys[k], 2, 4);
+            }
+            weir_charge(t, &unknown, 5);
+            weir_refund(t, &unknown, 5);
+            weir_charge(t, &keys[0], 0);
+            weir_refund(t, &keys[0], 0);
+        }
+        weir_charge(NULL, &keys[0], 5);
+        weir_refund(NULL, &keys[0], 5);
+        pass_time(100 * MILLISECOND); /* the lists of denied keys are made */
+        weir_get_stats(d.w, &after);
+        assert_int_equal(after.key_count, 3);
+        assert_int_equal(after.denied_count - before.denied_count, 4 * 4 * 2);
+        assert_int_equal(after.denied_units, before.denied_units);
+        assert_true(after.allowed_count == before.allowed_count && after.untracked_count == 0);
+        for (size_t k = 1; k < COUNT_OF(names); k++) {
+            char name[32] = "p:";
+            assert_int_equal(weir_set_override(d.w, strcat(name, names[k]), NULL, NULL), 0);
+        }
+        for (size_t k = 0; k < COUNT_OF(names); k++) {
+            assert_int_equal(left(&keys[k]), k < 3 ? 70 : 100);
+        }
     }
 }
 
@@ -384,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
         cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
         cmocka_unit_test(test_denials_that_a_caller_counts_change_no_answer),
+        cmocka_unit_test(test_what_has_no_limits_is_counted_nowhere),
         cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
         cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),

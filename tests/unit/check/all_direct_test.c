@@ -3,7 +3,8 @@
  * A request of several keys that are charged directly, while another thread is at the same keys. The test is that other
  * thread: it acts when the charge of a key is planned, which is just before the keys are charged.
  *
- * Guards: src/check/all_direct.c, src/check/direct_charge.c, src/check/direct_charge.h, src/check/check_all.c
+ * Guards: src/check/all_direct.c, src/check/direct_charge.c, src/check/direct_charge.h, src/check/check_all.c,
+ * src/check/charge.c, src/thread/slot.c
  */
 #include "check/all_table.h"
 #include "check/direct_charge.h"
@@ -14,8 +15,11 @@
 
 static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
 static const weir_limit small = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
-static const weir_policy policies[] = {{.name = "p", .limits = &limit, .limit_count = 1},
-                                       {.name = "small", .limits = &small, .limit_count = 1}};
+static const weir_policy policies[] = {
+    {.name = "p", .limits = &limit, .limit_count = 1},
+    {.name = "small", .limits = &small, .limit_count = 1},
+    {.name = "here", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS},
+};
 
 /* What the other thread does, amid a request. */
 enum act {
@@ -139,7 +143,7 @@ static int open_node(void **state)
 {
     (void) state;
     memset(&d, 0, sizeof(d));
-    nodes_init(&d.n, policies, 2);
+    nodes_init(&d.n, policies, sizeof(policies) / sizeof(policies[0]));
     d.n.key_is_new = true;
     node_open(&d.n, 0, 0);
     d.node = &d.n.node[0];
@@ -334,6 +338,84 @@ static void test_a_grant_that_is_taken_back_meanwhile_is_not_spent(void **state)
     }
 }
 
+/* No other key can be evicted, as all cells are pinned. */
+static void test_a_key_that_finds_no_cell_leaves_the_others_as_they_were(void **state)
+{
+    (void) state;
+    struct table *table = &d.node->w->limiter.process.table;
+    weir_stats before;
+    weir_stats after;
+    new_keys("p");
+    const weir_key new_key = weir_make_key(d.node->w, d.keys[0].policy, "new", 3);
+    weir_get_stats(d.node->w, &before);
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        (void) cell_hold(&table->cells[at], HELD_PIN);
+        if (load_relaxed(&table->cells[at].hash) == 0) {
+            store_relaxed(&table->cells[at].hash, UINT64_MAX - at);
+        }
+    }
+    for (size_t at = 0; at < 2; at++) {
+        const weir_key other = d.keys[1 - at];
+        d.keys[1 - at] = new_key;
+        assert_false(request(NULL, 2, NULL));
+        assert_int_equal(d.tables, 1);
+        d.keys[1 - at] = other;
+    }
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        (void) cell_hold(&table->cells[at], (uint64_t) 0 - HELD_PIN);
+        if (load_relaxed(&table->cells[at].hash) == UINT64_MAX - at) {
+            store_relaxed(&table->cells[at].hash, 0);
+        }
+    }
+    weir_get_stats(d.node->w, &after);
+    assert_int_equal(after.untracked_count - before.untracked_count, 2);
+    expect_used((const uint64_t[KEYS]){0});
+}
+
+/* What a slot knows that its key has used in this epoch. */
+static uint64_t used_by_slot(const weir_thread *t, size_t slot)
+{
+    return load_relaxed(&t->slots[slot].used) - t->accounts[slot].used_before + t->accounts[slot].direct;
+}
+
+/* Grants are sized by what a key has used of late: by requests of several keys, or charges, as by checks. */
+static void test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call(void **state)
+{
+    (void) state;
+    static const unsigned requests[] = {1, 2, 5, 3, 6, 7, 4, 12, 2, 8, 1, 9, 9}; /* by epoch */
+    weir_thread *t = d.node->t;
+    for (uint64_t cost = 1; cost <= 3; cost++) {
+        const uint64_t costs[] = {cost, cost};
+        uint64_t used[KEYS] = {0};
+        new_keys("here");
+        const weir_key *alone = &d.keys[KEYS - 1];
+        for (size_t epoch = 0; epoch < sizeof(requests) / sizeof(requests[0]); epoch++) {
+            for (unsigned i = 0; i < requests[epoch]; i++) {
+                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, NULL));
+                assert_int_equal(d.tables, 0);
+                weir_charge(t, &d.keys[2], cost);
+                const size_t own = slot_find(t, alone->hash);
+                for (size_t key = 0; key < KEYS - 1; key++) {
+                    const size_t slot = slot_find(t, d.keys[key].hash);
+                    assert_int_equal(slot == SLOT_NONE, own == SLOT_NONE);
+                    if (slot != SLOT_NONE) {
+                        assert_int_equal(used_by_slot(t, slot), used_by_slot(t, own));
+                        assert_int_equal(t->accounts[slot].touched, t->accounts[own].touched);
+                        assert_true(i != 0 || t->accounts[slot].size == t->accounts[own].size);
+                        assert_true(i != 0 || (slot_covering(t, d.keys[key].hash, cost) != NULL) ==
+                                                  (slot_covering(t, alone->hash, cost) != NULL));
+                    }
+                }
+                for (size_t key = 0; key < KEYS; key++) {
+                    used[key] += cost;
+                }
+            }
+            tick_epoch(&d.node->w->limiter);
+        }
+        expect_used(used);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +425,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_cell_that_changes_hands_leaves_the_request_to_the_table, open_node,
                                         close_node),
         cmocka_unit_test_setup_teardown(test_a_grant_that_is_taken_back_meanwhile_is_not_spent, open_node, close_node),
+        cmocka_unit_test_setup_teardown(test_a_key_that_finds_no_cell_leaves_the_others_as_they_were, open_node,
+                                        close_node),
+        cmocka_unit_test_setup_teardown(test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call, open_node,
+                                        close_node),
     };
     return cmocka_run_group_tests_name("unit/check/all_direct", tests, NULL, NULL);
 }

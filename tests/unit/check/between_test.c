@@ -27,14 +27,14 @@
 #define KEYS 4
 
 /* Steps that another thread may come before. Each calls `before_step`, and then the function itself. */
-static void before_step(void);
+static void before_step(const char *step);
 
 #define STEP(type, gives, function, parameters, arguments)                                                             \
     type __real_##function parameters;                                                                                 \
     type __wrap_##function parameters;                                                                                 \
     type __wrap_##function parameters                                                                                  \
     {                                                                                                                  \
-        before_step();                                                                                                 \
+        before_step(#function);                                                                                        \
         gives __real_##function arguments;                                                                             \
     }
 
@@ -97,6 +97,13 @@ static struct {
     bool acts;                    /* a request is under way */
     unsigned steps, step;         /* so far; the one before which the other thread acts */
     bool acted, lacked, refunded; /* it has; a key of the request had too little then */
+    bool halts;                   /* before that step another process begins to wait until no call is at the table */
+    struct cell *lost;            /* before that step a cell becomes another key's */
+    /* A mark in a cell, of a settler of another process. */
+    struct cell *marked;
+    bool dies;
+    unsigned tables; /* steps in the table */
+    unsigned ends;   /* how often the request has waited for so long that the settler may have died */
 } s;
 
 /* What the request asks of a key, in all its places. */
@@ -170,8 +177,16 @@ static void act(void)
     }
 }
 
-static void before_step(void)
+static void before_step(const char *step)
 {
+    s.tables += strncmp(step, "claim_", 6) == 0;
+    if (s.halts && ++s.steps == s.step) {
+        store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
+    }
+    if (s.lost != NULL && ++s.steps == s.step && (load_relaxed(&s.lost->held) & HELD_IN_USE) == 0) {
+        store_relaxed(&s.lost->hash, load_relaxed(&s.lost->hash) + 1);
+        s.lost = NULL;
+    }
     if (s.acts && ++s.steps >= s.step && (!s.acted || draw_once_in(&s.rng, 4))) {
         s.acts = false; /* what the other thread calls is no step */
         act();
@@ -330,10 +345,216 @@ static void test_what_comes_between_two_steps_loses_no_unit_and_lets_none_throug
     }
 }
 
+static struct cell *cell_of_key(size_t i, size_t limit)
+{
+    const struct process *process = &d.w->limiter.process;
+    const struct policy *policy = policy_set_by_id(process_policies(process), s.keys[i].key.policy);
+    const uint32_t at = table_find(&process->table, cell_hash(policy, &s.keys[i].key, limit));
+    assert_int_not_equal(at, TABLE_NONE);
+    return &process->table.cells[at];
+}
+
+static void mark(struct cell *cell, bool marks)
+{
+    struct dwcas_value value = dwcas_read(&cell->state);
+    const uint64_t b = marks ? value.b | CELL_MARK : value.b & ~CELL_MARK;
+    assert_true(dwcas_swap(&cell->state, &value, (struct dwcas_value){value.a, b}));
+}
+
+static bool is_marked(const struct cell *cell)
+{
+    return cell_is_marked(dwcas_read(&cell->state));
+}
+
+/* The settler ends, or the process halts the others to repair what the dead one has left. */
+static bool end_of_settler(void *arg)
+{
+    (void) arg;
+    s.ends++;
+    if (s.dies) {
+        store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
+    } else if (is_marked(s.marked)) {
+        mark(s.marked, false);
+    }
+    return s.dies;
+}
+
+/* A new key of each kind, of which one unit is used. */
+static void open_marked(void)
+{
+    weir_policy policies[KINDS];
+    for (size_t i = 0; i < KINDS; i++) {
+        policies[i] = (weir_policy){
+            .name = kinds_of[i].name, .limits = &limits[kinds_of[i].first], .limit_count = kinds_of[i].count};
+    }
+    open_two_handles(policies, KINDS);
+    s.third = weir_attach(d.w);
+    d.w->limiter.process.free_locks = end_of_settler;
+}
+
+static void choose_key(size_t i, size_t kind)
+{
+    s.keys[i] = (struct used_key){.name = s.names++, .most = kinds_of[kind].most, .used = 1};
+    s.keys[i].key = weir_make_key(d.w, weir_find_policy(d.w, kinds_of[kind].name), &s.keys[i].name, sizeof(uint64_t));
+    assert_true(weir_check(d.u, &s.keys[i].key, 1, NULL));
+}
+
+/* One of the two has several limits, so that the request is decided in the table. */
+#define TWO 5
+
+static bool check_two(void)
+{
+    const weir_key keys[] = {s.keys[0].key, s.keys[1].key};
+    return weir_check_all(d.t, keys, (const uint64_t[]){2, 3}, 2, NULL);
+}
+
+static uint64_t left_by(weir_thread *t, size_t i)
+{
+    weir_verdict v;
+    (void) weir_peek(t, &s.keys[i].key, 1, &v);
+    return v.remaining;
+}
+
+static void test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone(void **state)
+{
+    (void) state;
+    weir_stats stats;
+    open_marked();
+    for (size_t kind = 0; kind < KINDS; kind++) {
+        for (size_t limit = 0; limit < kinds_of[kind].count; limit++) {
+            if (limits[kinds_of[kind].first + limit].algorithm == WEIR_SLIDING_LOG) {
+                continue; /* has a lock, and no mark */
+            }
+            s.dies = false;
+            s.ends = 0;
+            choose_key(0, kind);
+            choose_key(1, TWO);
+            s.marked = cell_of_key(0, limit);
+            mark(s.marked, true);
+            weir_charge(d.u, &s.keys[0].key, 1);
+            weir_refund(d.u, &s.keys[0].key, 1);
+            if (kinds_of[kind].count == 1) {
+                assert_true(weir_check(d.u, &s.keys[0].key, 1, NULL));
+                s.keys[0].used++;
+            }
+            assert_true(s.ends == 0 && is_marked(s.marked));
+            assert_true(check_two());
+            assert_true(s.ends == 1 && !is_marked(s.marked));
+            assert_int_equal(left_by(d.u, 0), s.keys[0].most - s.keys[0].used - 2);
+            assert_int_equal(left_by(d.u, 1), s.keys[1].most - s.keys[1].used - 3);
+            /* The settler has died, and the table is to be repaired: the request gives up. */
+            s.dies = true;
+            weir_get_stats(d.w, &stats);
+            const uint64_t untracked = stats.untracked_count;
+            mark(s.marked, true);
+            const bool allowed = check_two();
+            store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+            assert_false(allowed);
+            assert_true(s.ends == 2 && is_marked(s.marked));
+            mark(s.marked, false);
+            weir_get_stats(d.w, &stats);
+            assert_int_equal(stats.untracked_count, untracked + 1);
+            assert_int_equal(left_by(d.u, 0), s.keys[0].most - s.keys[0].used - 2);
+            assert_int_equal(load_relaxed(&s.marked->held) & HELD_UNITS, 0);
+        }
+    }
+}
+
+/* Another process begins to wait until no call is at the table. A call that waits for nobody goes on to its end. */
+static void test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired(void **state)
+{
+    (void) state;
+    open_marked();
+    for (size_t kind = 0; kind < KINDS; kind++) {
+        for (s.step = 1; s.step <= 12; s.step++) {
+            uint64_t wait_ns;
+            choose_key(0, kind);
+            choose_key(1, TWO);
+            s.steps = 0;
+            s.halts = true;
+            const bool all = check_two();
+            store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+            s.steps = 0;
+            const bool one = weir_check(d.t, &s.keys[0].key, 1, NULL);
+            store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+            s.steps = 0;
+            const bool place = weir_reserve(d.t, &s.keys[0].key, 1, NEVER, &wait_ns);
+            store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+            s.halts = false;
+            assert_true(all && one && place);
+            assert_int_equal(left_by(d.u, 0), s.keys[0].most - 5);
+            assert_int_equal(left_by(d.u, 1), s.keys[1].most - 4);
+        }
+    }
+}
+
+/* Two threads have grants of one key, renewed in one swap; what passed on them is counted whoever holds how much. */
+static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **state)
+{
+    (void) state;
+    static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t i = 0; i < COUNT_OF(plain); i++) {
+        const weir_limit limit = {.algorithm = plain[i], .limit = 30000, .period_ns = 300 * 24 * HOUR};
+        open_limits(&limit, 1);
+        uint64_t used = 0;
+        s.tables = 0;
+        for (uint64_t n = 0; n < 1000; n++) {
+            weir_thread *t = n % 3 == 0 ? d.u : d.t;
+            const uint64_t cost = 1 + n % 7 / 5;
+            if (n % 11 == 0) {
+                weir_charge(t, &d.key, cost);
+            } else if (n % 11 == 1) {
+                assert_true(weir_reserve(t, &d.key, cost, 0, NULL));
+            } else {
+                assert_true(weir_check(t, &d.key, cost, NULL));
+            }
+            used += cost;
+            if (n % 100 == 99) {
+                tick_epoch(&d.w->limiter);
+            }
+        }
+        assert_int_equal(s.tables, 0);
+        assert_int_equal(left(&d.key), limit.limit - used);
+    }
+}
+
+/* As if the key had been evicted, and nothing been remembered of it. */
+static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell(void **state)
+{
+    (void) state;
+    unsigned lost = 0;
+    open_marked();
+    for (size_t kind = 0; kind < KINDS; kind++) {
+        const bool single = kinds_of[kind].count == 1;
+        for (unsigned i = 0; i < 12 && single; i++) {
+            choose_key(0, kind);
+            struct used_key *key = &s.keys[0];
+            const bool full = i % 2 == 0;
+            weir_charge(d.u, &key->key, full ? key->most - 1 : 0);
+            key->used = full ? key->most : 1;
+            tick_epoch(&d.w->limiter); /* the other thread gets no slot, which would pin the cell */
+            s.steps = 0;
+            s.step = 1 + i / 2;
+            s.lost = cell_of_key(0, 0);
+            const bool allowed = weir_check(d.t, &key->key, 2, NULL);
+            key->used = s.lost == NULL ? 0 : key->used;
+            lost += s.lost == NULL;
+            s.lost = NULL;
+            assert_int_equal(allowed, key->used + 2 <= key->most);
+            assert_int_equal(left_by(s.third, 0), key->most - key->used - (allowed ? 2 : 0));
+        }
+    }
+    assert_true(lost >= 2 * 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
+        cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
+        cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
+        cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
+        cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
     };
     return cmocka_run_group_tests_name("unit/check/between", tests, NULL, close_two_handles);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "limiter/weir_private.h"
 #include "support/support.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
@@ -226,6 +227,36 @@ static void step_time(uint64_t *rng)
     assert_true(weir_poll(d.table.w) >= 0);
 }
 
+/* What all handles have counted for a policy. */
+static struct tally tally_of(const struct side *side, size_t policy)
+{
+    const struct limiter *limiter = &side->w->limiter;
+    const weir_policy_id id = weir_find_policy(side->w, names[policy]);
+    struct tally sum = {0};
+    for (uint32_t i = 0; i < load_relaxed(&limiter->shared->thread_high); i++) {
+        const struct tally *one = &limiter->threads[i].tallies[id];
+        counter_add(&sum.allowed, load_relaxed(&one->allowed));
+        counter_add(&sum.denied, load_relaxed(&one->denied));
+        counter_add(&sum.would_deny, load_relaxed(&one->would_deny));
+        counter_add(&sum.beside, load_relaxed(&one->beside));
+    }
+    return sum;
+}
+
+static void expect_equal_tallies(void)
+{
+    for (size_t p = 0; p < POLICIES; p++) {
+        const struct tally a = tally_of(&d.slots, p);
+        const struct tally b = tally_of(&d.table, p);
+        assert_int_equal(load_relaxed(&a.allowed), load_relaxed(&b.allowed));
+        assert_int_equal(load_relaxed(&a.denied), load_relaxed(&b.denied));
+        if (d.verdicts) { /* else a slot denies, and nobody looks whether other keys would have */
+            assert_int_equal(load_relaxed(&a.would_deny), load_relaxed(&b.would_deny));
+            assert_int_equal(load_relaxed(&a.beside), load_relaxed(&b.beside));
+        }
+    }
+}
+
 /* Both have counted the checks of each outcome, and the denied units. */
 static void expect_equal_counts(void)
 {
@@ -239,6 +270,7 @@ static void expect_equal_counts(void)
     }
     weir_get_stats(d.slots.w, &a);
     weir_get_stats(d.table.w, &b);
+    expect_equal_tallies();
     assert_int_equal(a.allowed_count, b.allowed_count);
     assert_int_equal(a.denied_count, b.denied_count);
     /* Without a verdict, of a request that a slot denies, a key without a slot counts neither of these. Of a greater

@@ -2,7 +2,7 @@
 /*
  * weir_check_burst answers as weir_check does for one key after the other.
  *
- * Guards: src/check/check_burst.c
+ * Guards: src/check/check_burst.c, src/check/direct_charge.c, src/check/direct_charge.h
  */
 #include <string.h>
 
@@ -19,6 +19,18 @@ static struct {
     weir *w, *one;
     weir_thread *t, *u;
 } d;
+
+/* Keys that are left to weir_check. The linker's --wrap leads the call here (tests/meson.build). */
+static size_t singles;
+
+bool __real_check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost);
+bool __wrap_check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost);
+
+bool __wrap_check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost)
+{
+    singles++;
+    return __real_check_one_of_burst(t, key, cost);
+}
 
 static const weir_limit limits[] = {
     {.algorithm = WEIR_TOKEN_BUCKET, .limit = 40, .period_ns = SECOND, .burst = 20},
@@ -159,6 +171,47 @@ static void test_a_burst_is_its_checks_in_order(void **state)
     assert_int_equal(stats.unknown_policy_count, other.unknown_policy_count);
 }
 
+/* Each key of a burst is another one, without a slot, of which some units are used, down to the last. */
+static void test_each_cost_passes_where_so_much_is_left(void **state)
+{
+    (void) state;
+    enum { LIMIT = 5, COSTS = LIMIT + 3 };
+    static const weir_algorithm kinds[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+        const weir_limit limit = {.algorithm = kinds[kind], .limit = LIMIT, .period_ns = 24 * HOUR};
+        const weir_policy_id policy = set_one_policy(d.w, &limit, 1, WEIR_SCOPE_FLEET);
+        weir_thread *other = weir_attach(d.w);
+        weir_key keys[(LIMIT + 1) * COSTS];
+        uint64_t costs[(LIMIT + 1) * COSTS];
+        uint32_t numbers[(LIMIT + 1) * COSTS];
+        const size_t count = sizeof(keys) / sizeof(keys[0]);
+        uint64_t bits;
+        singles = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            numbers[i] = (uint32_t) kind << 16 | i;
+            costs[i] = i % COSTS == LIMIT + 2 ? UINT64_MAX : i % COSTS;
+            keys[i] = weir_make_key(d.w, policy, &numbers[i], sizeof(numbers[i]));
+            weir_charge(other, &keys[i], i / COSTS);
+        }
+        for (size_t first = 0; first < count; first += COSTS) {
+            const uint64_t left = LIMIT - first / COSTS;
+            /* 0 asks for a unit as 1 does, and takes none. */
+            const uint64_t expected = left != 0 ? (UINT64_C(1) << (left + 1)) - 1 : 0;
+            assert_int_equal(weir_check_burst(d.t, keys + first, costs + first, COSTS, &bits),
+                             left != 0 ? left + 1 : 0);
+            assert_int_equal(bits, expected);
+            assert_int_equal(singles, 3); /* a cost of 0, and those above the limit */
+            singles = 0;
+            for (size_t i = 0; i < COSTS; i++) {
+                weir_verdict v;
+                (void) weir_peek(other, &keys[first + i], 1, &v);
+                assert_int_equal(v.remaining, left - ((expected >> i & 1) != 0 ? costs[first + i] : 0));
+            }
+        }
+        weir_detach(other);
+    }
+}
+
 static void test_a_key_that_comes_again_finds_what_is_left(void **state)
 {
     (void) state;
@@ -251,17 +304,21 @@ static void test_a_burst_finds_every_key_of_a_full_table(void **state)
         numbers[i] = i;
         keys[i] = weir_make_key(w, policy, &numbers[i], sizeof(numbers[i]));
     }
+    weir_stats stats;
     for (int round = 0; round < LIMIT + 2; round++) {
         for (size_t first = 0; first < KEYS; first += MOST) {
-            const size_t expected = round < LIMIT ? MOST : 0;
-            assert_int_equal(weir_check_burst(t, keys + first, NULL, MOST, NULL), expected);
+            const bool burst = (first / MOST + (size_t) round) % 2 == 0; /* or one by one */
+            size_t allowed = burst ? weir_check_burst(t, keys + first, NULL, MOST, NULL) : 0;
+            for (size_t i = first; !burst && i < first + MOST; i++) {
+                allowed += weir_check(t, &keys[i], 1, NULL);
+            }
+            assert_int_equal(allowed, round < LIMIT ? MOST : 0);
+            weir_get_stats(w, &stats);
+            assert_int_equal(stats.key_count, round == 0 ? first + MOST : KEYS);
         }
         fake_clock_advance(&d.clock, 10 * MILLISECOND);
         (void) weir_poll(w);
     }
-    weir_stats stats;
-    weir_get_stats(w, &stats);
-    assert_int_equal(stats.key_count, KEYS);
     weir_close(w);
 }
 
@@ -293,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_costs_of_one_key_are_taken_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_each_cost_passes_where_so_much_is_left, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_what_is_worked_out_too_early_is_decided_anew, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_finds_every_key_of_a_full_table, open_desk, close_desk),

@@ -391,6 +391,8 @@ static void test_a_hot_key_is_charged_refunded_reserved_and_peeked_by_its_slot(v
             weir_verdict v;
             weir_charge(t, key, 3);
             assert_true(weir_reserve(t, key, 2, 0, &wait_ns) && wait_ns == 0);
+            wait_ns = 1;
+            assert_true(weir_reserve(t, key, 0, 0, &wait_ns) && wait_ns == 0);
             assert_true(weir_peek(t, key, 0, &v) && v.remaining == 30000 - 405);
             weir_refund(t, key, 5);
             assert_true(weir_peek(t, key, 1, &v) && v.remaining == 30000 - 400);

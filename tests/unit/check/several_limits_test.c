@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "limiter/weir_private.h"
+#include "policy/policy_set.h"
 #include "support/support.h"
 #include "thread/limiter.h"
 
@@ -152,6 +154,47 @@ static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(v
     weir_close(d.w);
 }
 
+/* Whether a limit of a key has refused a request: of an evicted key that is the most important thing to know. */
+static bool has_refused(const weir_key *key, size_t limit)
+{
+    const struct process *process = &d.w->limiter.process;
+    const struct policy *policy = policy_set_by_id(process_policies(process), key->policy);
+    const uint32_t at = table_find(&process->table, cell_hash(policy, key, limit));
+    assert_int_not_equal(at, TABLE_NONE);
+    return cell_meta_had(&process->table.metas[at], EVENT_REFUSED);
+}
+
+/* Each key has two limits, of 10 and 20 units. By the bits of `full` they are used up. */
+static void test_each_limit_that_refuses_is_known_to_have_refused(void **state)
+{
+    (void) state;
+    enum { KEYS = 3, LIMITS = 2 };
+    static const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = HOUR},
+                                        {.algorithm = WEIR_SLIDING_LOG, .limit = 20, .period_ns = HOUR}};
+    static const weir_policy policies[] = {{.name = "p", .limits = limits, .limit_count = LIMITS}};
+    desk_open(policies, 1);
+    for (unsigned full = 0; full < 1U << KEYS * LIMITS; full++) {
+        weir_key keys[KEYS];
+        uint64_t costs[KEYS];
+        unsigned names[KEYS];
+        bool passes = true;
+        for (unsigned k = 0; k < KEYS; k++) {
+            const unsigned used_up = full >> k * LIMITS & 3;
+            names[k] = full << 2 | k;
+            keys[k] = weir_make_key(d.w, weir_find_policy(d.w, "p"), &names[k], sizeof(names[k]));
+            weir_charge(d.t, &keys[k], 9);
+            costs[k] = used_up == 0 ? 1 : used_up == 1 ? 2 : 12; /* none, the first, or both lack room */
+            passes = passes && used_up == 0;
+        }
+        assert_int_equal(weir_check_all(d.t, keys, costs, KEYS, NULL), passes);
+        for (unsigned k = 0; k < KEYS; k++) {
+            assert_int_equal(has_refused(&keys[k], 0), 9 + costs[k] > 10);
+            assert_int_equal(has_refused(&keys[k], 1), 9 + costs[k] > 20);
+        }
+    }
+    weir_close(d.w);
+}
+
 /* One thread has read the clock, the other goes by a tick that is some milliseconds old. */
 static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock(void **state)
 {
@@ -186,10 +229,38 @@ static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_
     }
 }
 
+/* Where no thread of the weir moves its time, those that check do: also one that asks for several keys at once alone.
+ */
+static void test_requests_of_several_keys_move_time_on(void **state)
+{
+    (void) state;
+    static const weir_policy policy = {.name = "p", .limits = &ten, .limit_count = 1};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
+    (void) weir_poll(w);
+    const uint64_t now_ns = load_relaxed(&t->line->now_ns);
+    const uint64_t due_ns = real_ns() + 2 * t->limiter->tick_ns;
+    while (real_ns() < due_ns) {
+    }
+    for (uint64_t name = 0; name <= 2 * (uint64_t) CLOCK_EVERY; name += 2) {
+        const uint64_t names[] = {name, name + 1};
+        const weir_key keys[] = {weir_make_key(w, weir_find_policy(w, "p"), &names[0], sizeof(names[0])),
+                                 weir_make_key(w, weir_find_policy(w, "p"), &names[1], sizeof(names[1]))};
+        assert_true(weir_check_all(t, keys, NULL, 2, NULL));
+    }
+    assert_true(load_relaxed(&t->line->now_ns) > now_ns);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
+        cmocka_unit_test(test_requests_of_several_keys_move_time_on),
+        cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),
     };

@@ -3,7 +3,8 @@
  * What a node lets pass of keys without an answer of the fleet: new keys, keys that were unused for a while, and
  * quotas. On the in-memory fleet. Nodes without a fleet are in outage_test.c.
  *
- * Guards: src/process/allowance.c, src/process/unseen.c, src/fleet/keys/demand_learn.c, src/fleet/keys/publish.c
+ * Guards: src/process/allowance.c, src/process/unseen.c, src/fleet/keys/demand_learn.c, src/fleet/keys/publish.c,
+ * src/check/denial.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"
@@ -60,6 +61,15 @@ static void test_a_burst_that_goes_on_stays_within_the_limit(void **state)
 #define WAIT_MS  (INTERVAL_MS / 4)
 #define KNOWN_MS INTERVAL_MS
 
+/* How long a request for so many units has to wait. */
+static uint64_t wait_for(struct node *node, uint64_t units)
+{
+    weir_verdict v;
+    assert_false(weir_peek(node->t, &node->key, units, &v));
+    assert_int_equal(v.limit, LIMIT);
+    return v.retry_after_ns;
+}
+
 static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **state)
 {
     const weir_algorithm algorithm = *(const weir_algorithm *) *state;
@@ -69,10 +79,11 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
     nodes_start_with_new_key(&n, &policy, 1);
     struct node *node = &n.node[0];
     assert_int_equal(ask(node, 1000), LIMIT / NODES);
-    const weir_verdict v = look(node);
-    assert_false(v.allowed);
-    assert_int_equal(v.limit, LIMIT);
-    assert_in_range(v.retry_after_ns, 1, 200 * MILLISECOND);
+    /* The rest is left to other nodes until the fleet's first answer, which is requested at once. */
+    assert_int_equal(wait_for(node, 1), 100 * MILLISECOND);
+    assert_int_equal(wait_for(node, LIMIT - LIMIT / NODES), 100 * MILLISECOND);
+    assert_in_range(wait_for(node, LIMIT), 1, 100 * HOUR); /* the limit lets it pass at once, if not now */
+    assert_int_equal(wait_for(node, LIMIT + 1), UINT64_MAX);
     for (uint64_t ms = 0; ms < WAIT_MS;
          ms += STEP_MS) { /* the answer comes in the second step, and the node waits after it */
         pass(&n, STEP_MS);
@@ -90,6 +101,34 @@ static void test_one_node_alone_has_the_whole_limit_within_an_interval(void **st
         pass(&n, STEP_MS);
     }
     assert_int_equal(node->used, LIMIT);
+    assert_in_range(wait_for(node, 1), 200 * SECOND, 48 * HOUR); /* no answer can let more pass */
+    assert_int_equal(wait_for(node, LIMIT + 1), UINT64_MAX);
+    nodes_stop(&n);
+}
+
+/*
+ * Two nodes use a key. What is left to the other one may be had when the fleet answers next. What nobody has left comes
+ * back with the limit alone.
+ */
+static void test_a_denied_request_waits_for_the_next_answer_or_for_the_limit(void **state)
+{
+    const weir_algorithm algorithm = *(const weir_algorithm *) *state;
+    static const uint64_t each[NODES] = {1, 1};
+    struct nodes n;
+    const weir_limit limit = limit_of(algorithm, LIMIT);
+    const weir_policy policy = policy_of(&limit);
+    nodes_start_with_new_key(&n, &policy, 1);
+    struct node *node = &n.node[0];
+    ask_all(&n, 1000, each);
+    (void) ask(node, 1000);
+    assert_in_range(room(node), 1, LIMIT - 200);
+    assert_in_range(wait_for(node, 1), MILLISECOND, INTERVAL_MS * 3 / 2 * MILLISECOND);
+    ask_all(&n, 2000, a_burst);
+    agree(&n);
+    assert_int_equal(room(node), 0);
+    assert_in_range(wait_for(node, 1), 200 * SECOND, 48 * HOUR);
+    assert_in_range(wait_for(node, LIMIT), 200 * SECOND, 48 * HOUR);
+    assert_int_equal(wait_for(node, LIMIT + 1), UINT64_MAX);
     nodes_stop(&n);
 }
 
@@ -217,6 +256,9 @@ int main(void)
         OVER_ALL(test_a_burst_on_all_nodes_at_once_stays_within_the_limit, algorithms),
         OVER_ALL(test_a_burst_that_goes_on_stays_within_the_limit, algorithms),
         OVER_ALL(test_one_node_alone_has_the_whole_limit_within_an_interval, algorithms),
+        OVER_WINDOWS(test_a_denied_request_waits_for_the_next_answer_or_for_the_limit, algorithms),
+        OVER_ONE(test_a_denied_request_waits_for_the_next_answer_or_for_the_limit, "token", algorithms + 2),
+        OVER_ONE(test_a_denied_request_waits_for_the_next_answer_or_for_the_limit, "log", algorithms + 4),
         OVER_ALL(test_a_burst_on_a_key_left_alone_stays_within_the_limit, algorithms),
         OVER_ALL(test_a_request_above_an_equal_share_of_a_key_left_alone_passes_when_it_is_told, algorithms),
         OVER_ALL(test_a_new_key_is_asked_for_when_a_128th_of_its_part_is_used, algorithms),

@@ -687,7 +687,8 @@ static void test_full_states_that_no_cell_has_are_free_after_a_repair(void **sta
     hand_out(&s, 4, 1);
     store_relaxed(&syncs->compacts[1].sync, 7);                    /* denied units, and no full state */
     store_relaxed(&syncs->compacts[2].sync, COMPACT_HAS_FULL | 3); /* another one */
-    store_relaxed(&syncs->pool[4].cell, (uint32_t) cells);
+    store_relaxed(&syncs->pool[4].cell, (uint32_t) cells);         /* no cell; what lies there is no compact state */
+    store_relaxed(&syncs->compacts[cells].sync, COMPACT_HAS_FULL | 4);
     sync_mend(syncs, cells);
     static const uint32_t expected[] = {0, TABLE_NONE, TABLE_NONE, 3, TABLE_NONE, TABLE_NONE};
     for (size_t i = 0; i < COUNT_OF(expected); i++) {

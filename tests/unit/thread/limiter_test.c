@@ -257,6 +257,8 @@ static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **
     assert_int_equal(joined(&limiter), 1);
     assert_int_equal(joined_enter(&limiter), 1);
     assert_int_equal(joined(&limiter), 2);
+    joined_leave(&limiter, 2); /* in the place of a dead process, which has not begun to leave */
+    assert_int_equal(joined(&limiter), 1);
     assert_int_not_equal(joined_pid_namespace(), 0);
     assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
     limiter_close(&limiter);
@@ -346,7 +348,18 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
             assert_true(rcu_halt(&limiter, nobody));
         } else if (which == LANE_OF_THE_DEAD) {
             store_relaxed(&limiter.shared->rcu.lock, 2);
+            for (size_t at = 0; at < PROCESSES * RCU_LANES; at++) {
+                for (unsigned phase = 0; phase < 2; phase++) {
+                    store_relaxed(&limiter.lanes[at].inside[phase], 1);
+                }
+            }
             rcu_halt_forget_lanes(&limiter, 1);
+            for (size_t at = 0; at < PROCESSES * RCU_LANES; at++) {
+                for (unsigned phase = 0; phase < 2; phase++) { /* those of the others stay */
+                    assert_int_equal(load_relaxed(&limiter.lanes[at].inside[phase]), at / RCU_LANES != 1);
+                    store_relaxed(&limiter.lanes[at].inside[phase], 0);
+                }
+            }
             assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
             assert_true(rcu_halt(&limiter, nobody));
             store_relaxed(&limiter.shared->rcu.lock, 1);

@@ -24,6 +24,28 @@ static struct {
     weir_thread *t;
 } d;
 
+/* The slot of which a grant is being taken back, and how often its thread has been told before it was settled. */
+static struct {
+    const struct slot *slot;
+    const struct slot_account *account;
+    unsigned told;
+} taken;
+
+/* The linker's --wrap leads the call here (tests/meson.build). */
+void __real_barrier_all_threads(enum barrier_reach reach);
+void __wrap_barrier_all_threads(enum barrier_reach reach);
+
+void __wrap_barrier_all_threads(enum barrier_reach reach)
+{
+    if (taken.slot != NULL) {
+        assert_int_equal(load_relaxed(&taken.slot->grant), 0);
+        assert_int_not_equal(load_relaxed(&taken.account->granted), 0);
+        assert_int_not_equal(load_relaxed(&taken.account->lock), 0);
+        taken.told++;
+    }
+    __real_barrier_all_threads(reach);
+}
+
 /* `max_keys`: 0 for as many as there are by default. */
 static void begin_sized(const weir_policy *policies, size_t count, uint32_t threads, size_t max_keys)
 {
@@ -510,6 +532,123 @@ static void test_units_beyond_a_grant_are_late_whoever_accounts_for_them(void **
     }
 }
 
+/* To take a grant back costs its thread a slow check. What the slot has denied can wait. */
+static void test_denials_of_a_slot_with_a_live_grant_wait_until_it_lapses(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+    for (int times = 0; times < 20; times++) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    const size_t index = slot_of(&key);
+    const struct slot *slot = &d.t->slots[index];
+    struct slot_account *account = &d.t->accounts[index];
+    const uint64_t grant = load_relaxed(&slot->grant);
+    const uint64_t granted = load_relaxed(&account->granted);
+    assert_true(slot_covering(d.t, key.hash, 1) != NULL && granted != 0);
+    store_relaxed(&account->denied, load_relaxed(&account->denied) + 3);
+    assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+    assert_int_equal(load_relaxed(&slot->grant), grant);
+    assert_int_equal(load_relaxed(&account->granted), granted);
+    assert_int_equal(load_relaxed(&account->lock), 0);
+    assert_int_equal(load_relaxed(&account->denied) - load_relaxed(&account->denied_counted), 3);
+    tick_epoch(&d.w->limiter);
+    taken.slot = slot;
+    taken.account = account;
+    taken.told = 0;
+    assert_int_equal(settle_lapsed(&d.w->limiter), 0);
+    taken.slot = NULL;
+    assert_int_equal(taken.told, 1);
+    assert_int_equal(load_relaxed(&account->granted), 0);
+    assert_int_equal(load_relaxed(&account->lock), 0);
+    assert_int_equal(load_relaxed(&account->denied_counted), load_relaxed(&account->denied));
+    while (slot_covering(d.t, key.hash, 1) == NULL) {
+        assert_true(weir_check(d.t, &key, 1, NULL));
+    }
+    taken.slot = slot;
+    assert_int_equal(weir_reset(d.w, &key), 0);
+    taken.slot = NULL;
+    assert_int_equal(taken.told, 2);
+    assert_int_equal(load_relaxed(&account->granted), 0);
+    end();
+}
+
+/* The counts once what slots have counted is settled and collected. */
+static weir_stats collected(void)
+{
+    weir_stats stats;
+    weir_detach(d.t);
+    d.t = weir_attach(d.w);
+    for (int i = 0; i < 10; i++) {
+        fake_clock_advance(&d.clock, 100 * MILLISECOND);
+        assert_true(weir_poll(d.w) >= 0);
+    }
+    weir_get_stats(d.w, &stats);
+    return stats;
+}
+
+/* A cost that no slot has room for in its words is denied by the table alone. */
+static void test_denied_units_of_a_great_cost_are_counted_beside_those_of_a_slot(void **state)
+{
+    (void) state;
+    const uint64_t great = (UINT64_C(1) << 30) + 5;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UINT64_C(1) << 40, .period_ns = 24 * HOUR};
+    begin(&(weir_policy){.name = "p", .limits = &limit, .limit_count = 1}, 1);
+    const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+    weir_charge(d.t, &key, limit.limit - 5);
+    uint64_t denied = 0;
+    for (uint64_t cycle = 0; cycle < 8; cycle++) {
+        const uint64_t costs[] = {6, 6, cycle % 2 == 0 ? great : 6, cycle % 4 < 2 ? limit.limit + 1 : 6, 6, 7};
+        for (size_t i = 0; i < sizeof(costs) / sizeof(costs[0]); i++) {
+            weir_verdict v;
+            assert_false(weir_check(d.t, &key, costs[i], &v));
+            denied += costs[i] <= limit.limit ? costs[i] : 0; /* what can never pass is no demand */
+        }
+        assert_int_equal(collected().denied_units, denied);
+    }
+    end();
+}
+
+/* A slot has grants and denials in turn; in some epochs the key does not come. */
+static void test_each_denied_unit_is_counted_once_between_grants(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = LIMIT, .period_ns = 24 * HOUR};
+    for (int mode = 0; mode < 2; mode++) {
+        uint64_t rng = test_seed();
+        uint64_t denied = 0;
+        begin(
+            &(weir_policy){
+                .name = "p", .limits = &limit, .limit_count = 1, .mode = mode == 0 ? WEIR_ENFORCE : WEIR_SHADOW},
+            1);
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "p"), "k", 1);
+        weir_verdict v;
+        for (int cycle = 0; cycle < 200; cycle++) {
+            const uint64_t passing = random_below(&rng, 40);
+            for (uint64_t i = 0; i < passing; i++) {
+                assert_true(weir_check(d.t, &key, 1, &v) && !v.would_deny);
+            }
+            (void) weir_peek(d.t, &key, LIMIT, &v); /* takes the grant back */
+            weir_charge(d.t, &key, v.remaining);
+            for (uint64_t i = random_below(&rng, 30); i > 0; i--) {
+                assert_int_equal(weir_check(d.t, &key, 1, i % 2 == 0 ? &v : NULL), mode != 0);
+                denied++;
+            }
+            weir_refund(d.t, &key, UINT64_MAX);
+            for (uint64_t epochs = random_below(&rng, 5); epochs > 0; epochs--) {
+                fake_clock_advance(&d.clock, 10 * MILLISECOND);
+                assert_true(weir_poll(d.w) >= 0);
+            }
+        }
+        const weir_stats stats = collected();
+        assert_int_equal(stats.denied_units, denied);
+        assert_int_equal(mode == 0 ? stats.denied_count : stats.would_deny_count, denied);
+        end();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +664,9 @@ int main(void)
         cmocka_unit_test(test_a_settled_grant_answers_nothing_when_its_epoch_comes_again),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),
+        cmocka_unit_test(test_denials_of_a_slot_with_a_live_grant_wait_until_it_lapses),
+        cmocka_unit_test(test_denied_units_of_a_great_cost_are_counted_beside_those_of_a_slot),
+        cmocka_unit_test(test_each_denied_unit_is_counted_once_between_grants),
         cmocka_unit_test(test_units_beyond_a_grant_are_late_whoever_accounts_for_them),
     };
     return cmocka_run_group_tests_name("unit/thread/slot", tests, NULL, NULL);
