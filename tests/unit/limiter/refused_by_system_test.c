@@ -6,7 +6,7 @@
  *
  * Guards: src/limiter/weir_open.c, src/limiter/weir_parts.c, src/limiter/set_policies.c, src/limiter/key_overrides.c,
  * src/limiter/configured_policies.c, src/limiter/shared_policies.c, src/limiter/background.c, src/limiter/join.c,
- * src/limiter/denial_log.c, src/named/named.c
+ * src/limiter/denial_log.c, src/limiter/leader.c, src/named/named.c
  */
 #include <errno.h>
 #include <pthread.h>
@@ -417,6 +417,45 @@ static void test_a_change_that_fails_changes_nothing(void **state)
     (void) unlink(path);
 }
 
+/* A fleet that shares a name: who takes the lead needs a connection of its own. */
+static void test_a_lead_without_memory_is_taken_up_later(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, UINT64_C(1767225600) * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_keys = 1000;
+    options.max_processes = 2;
+    options.redis_url = "redis://127.0.0.1:1";
+    weir *of[2] = {open_named(name, &options), open_named(name, &options)};
+    size_t failed = 0;
+    for (size_t number = 1, all = 1; number <= all; number++) {
+        weir *w = of[number % 2]; /* the other leads */
+        assert_false(w->leads);
+        fake_clock_advance(&clock, SECOND);
+        seen = 0;
+        fails = number;
+        const int wait_ms = weir_poll(w);
+        fails = 0;
+        all = seen >= number ? number + 1 : number; /* until fewer are asked for */
+        assert_true(wait_ms >= 0);
+        assert_int_equal(w->leads, w->transport != NULL);
+        assert_int_equal(load_relaxed(&w->shared->leader) == w->limiter.joined_as, w->leads);
+        failed += !w->leads;
+        assert_true(w->leads || of[1 - number % 2]->leads);
+        assert_true(weir_poll(w) >= 0);
+        assert_true(w->leads && w->transport != NULL);
+        assert_true(weir_poll(of[1 - number % 2]) >= 0);
+        assert_false(of[1 - number % 2]->leads);
+        assert_null(of[1 - number % 2]->transport);
+    }
+    assert_true(failed >= 1);
+    weir_close(of[0]);
+    weir_close(of[1]);
+    (void) weir_unlink(name);
+}
+
 int main(void)
 {
     segment_name(name, "refused");
@@ -428,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_a_thread_that_cannot_be_had_is_said),
         cmocka_unit_test(test_a_join_that_fails_may_be_called_again),
         cmocka_unit_test(test_a_change_that_fails_changes_nothing),
+        cmocka_unit_test(test_a_lead_without_memory_is_taken_up_later),
     };
     const int failed = cmocka_run_group_tests_name("unit/limiter/refused_by_system", tests, NULL, NULL);
     (void) weir_unlink(name);
