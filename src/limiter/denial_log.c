@@ -23,20 +23,26 @@
 /* The longest line there can be, and as much again for what plain_line makes of it. */
 #define LINE_SIZE 1024
 
+/* What the log keeps by ids of policies: of policies that there are not none is ever present. */
+struct denial_memory {
+    struct top_k recent[WEIR_MAX_POLICIES + 1];
+    struct denial_state states[WEIR_MAX_POLICIES + 1];
+    struct denial_counts sums[WEIR_MAX_POLICIES + 1];
+    weir_policy_id groups[WEIR_MAX_POLICIES + 1];
+};
+
 int denial_log_open(struct denial_log *log, uint64_t monotonic_ns)
 {
-    const size_t count = WEIR_MAX_POLICIES + 1;
-    log->memory_size =
-        count * (sizeof(*log->recent) + sizeof(*log->states) + sizeof(*log->sums) + sizeof(*log->groups));
-    log->memory =
-        pages_reserve(log->memory_size, PAGES_SPARSE); /* of policies that there are not none is ever present */
-    if (log->memory == NULL) {
+    struct denial_memory *memory = pages_reserve(sizeof(*memory), PAGES_SPARSE);
+    if (memory == NULL) {
         return -ENOMEM;
     }
-    log->recent = log->memory;
-    log->states = (struct denial_state *) (void *) (log->recent + count);
-    log->sums = (struct denial_counts *) (void *) (log->states + count);
-    log->groups = (weir_policy_id *) (void *) (log->sums + count);
+    log->memory = memory;
+    log->memory_size = sizeof(*memory);
+    log->recent = memory->recent;
+    log->states = memory->states;
+    log->sums = memory->sums;
+    log->groups = memory->groups;
     log->look_ns = monotonic_ns;
     log->next_ns = monotonic_ns + DENIAL_LOOK_NS;
     return 0;

@@ -38,6 +38,11 @@ void key_overrides_note(weir *w, const struct overrides *overrides)
     const uint64_t until_ns = overrides_until_ns(overrides);
     store_relaxed(&w->shared->override_count, overrides_count(overrides));
     store_relaxed(&w->shared->override_until_ns, until_ns != UINT64_MAX ? until_ns : 0);
+    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
+        for (size_t j = 0; j < w->overrides[i].count; j++) {
+            w->overrides[i].texts[j].in_force = w->overrides[i].texts[j].compiled;
+        }
+    }
 }
 
 /* Compiles all overrides and puts them in force. Under the policy lock. 0, or -ENOMEM and nothing has changed. */

@@ -9,7 +9,7 @@
 /* Compiles all overrides against a set. Under the policy lock. 0 or -ENOMEM. *out NULL: there are none. */
 int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **out, struct override_faults *faults);
 
-/* Notes how many overrides are in force from now on, and when the first one ends. Under the policy lock. */
+/* Notes which overrides are in force from now on, and when the first one ends. Under the policy lock. */
 void key_overrides_note(weir *w, const struct overrides *overrides);
 
 /* Publishes the fleet's overrides where they have changed. By the background thread, outside of RCU sections. */

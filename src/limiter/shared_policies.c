@@ -198,7 +198,7 @@ static void put_list(struct cursor *to, const struct override_list *list)
     for (size_t i = 0; i < list->count; i++) {
         put_text(to, list->texts[i].field);
         put_text(to, list->texts[i].value);
-        write_bytes(to, &list->texts[i].in_force, sizeof(list->texts[i].in_force));
+        write_bytes(to, &list->texts[i].compiled, sizeof(list->texts[i].compiled)); /* it is about to be in force */
     }
 }
 

@@ -222,7 +222,7 @@ static int read_limits(const struct load *load, const struct tree_node *key, con
 static struct policy_source *next_source(const struct load *load, const struct tree_node *mapping, int *result)
 {
     struct file_policies *out = load->out;
-    if (out->count == out->capacity) {
+    if (out->count == WEIR_MAX_POLICIES) {
         *result = text_file_fail(load->file, mapping->place, -ENOSPC,
                                  "there are more than %d policies, tiers among them; give fewer", WEIR_MAX_POLICIES);
         return NULL;
@@ -322,29 +322,14 @@ static int read_policy(const struct load *load, const struct tree_node *mapping,
     return result == 0 && fields.keys[POLICY_TIERS] != NULL ? read_tiers(load, &fields, &subject, &policy) : result;
 }
 
-/* Allocates *out for all policies and tiers of the list. A file with too many gets room for the most there may be. */
-static bool allocate_policies(struct file_policies *out, const struct tree *tree, const struct tree_node *list)
-{
-    size_t count = 0;
-    const struct tree_node *policy = tree_child(tree, list);
-    for (; policy != NULL && count < WEIR_MAX_POLICIES; policy = tree_next(tree, policy)) {
-        const struct tree_node *tiers = tree_find(tree, policy, "tiers");
-        count += 1 + (tiers != NULL ? tree_child_count(tree, tiers) : 0);
-    }
-    out->capacity = count < WEIR_MAX_POLICIES ? count : WEIR_MAX_POLICIES;
-    /* One at least: NULL is the answer of no memory, and may be that of no bytes. */
-    const size_t size = max_u64(out->capacity, 1);
-    out->policies = calloc(size, sizeof(*out->policies));
-    out->sources = calloc(size, sizeof(*out->sources));
-    return out->policies != NULL && out->sources != NULL;
-}
-
 int file_policies_read(const struct text_file *file, const struct tree *tree, const struct tree_node *list,
                        struct file_policies *out)
 {
     const struct load load = {file, tree, out};
-    *out = (struct file_policies){.policies = NULL};
-    if (!allocate_policies(out, tree, list)) {
+    /* Room for the most that there may be: what is not used of it is never touched. */
+    *out = (struct file_policies){.policies = calloc(WEIR_MAX_POLICIES, sizeof(*out->policies)),
+                                  .sources = calloc(WEIR_MAX_POLICIES, sizeof(*out->sources))};
+    if (out->policies == NULL || out->sources == NULL) {
         return text_file_fail(file, (struct place){0}, -ENOMEM, "out of memory");
     }
     int result = 0;

@@ -10,7 +10,7 @@
 struct file_policies {
     weir_policy *policies;         /* names point into the tree or into `sources` */
     struct policy_source *sources; /* of each policy: see file_policies.c */
-    size_t count, capacity;
+    size_t count;
 };
 
 /*

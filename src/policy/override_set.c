@@ -195,7 +195,7 @@ static int add(struct overrides *all, const struct override_context *context, st
         slot = (slot + 1) & (all->slot_count - 1);
     }
     slots[slot] = (uint32_t) ++all->count;
-    text->in_force = true;
+    text->compiled = true;
     all->until_ns = value.until_ns != 0 ? min_u64(all->until_ns, value.until_ns) : all->until_ns;
     return 0;
 }
@@ -252,7 +252,7 @@ int overrides_compile(const struct override_context *context, const struct overr
     for (size_t i = 0; i < list_count; i++) {
         for (size_t j = 0; j < lists[i].count; j++) {
             struct override_text *text = &lists[i].texts[j];
-            text->in_force = false;
+            text->compiled = false;
             weir_error error;
             if (seen++ < count && add(all, context, text, &error) != 0 && faults->count++ == 0) {
                 faults->first = text;

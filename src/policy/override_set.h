@@ -26,7 +26,8 @@
 /* One override as text. The list owns both strings. */
 struct override_text {
     char *field, *value;
-    bool in_force; /* in the last overrides_compile */
+    bool compiled; /* into the result of the last overrides_compile */
+    bool in_force; /* in the result that was published last */
 };
 
 struct override_list {

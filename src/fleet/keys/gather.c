@@ -117,8 +117,7 @@ static void take_evicted(struct gathering *g)
     const size_t histories = fleet->batch.history_count; /* of urgent cells */
     g->until_ns -= GATHER_SLICE_NS / 2;
     while (has_room(g) && fleet->batch.evicted_sent < fleet->batch.evicted_count &&
-           fleet->batch.history_count - histories < ROUND_HISTORIES / 2 &&
-           report_evicted(fleet, g->set, (uint32_t) fleet->batch.evicted_sent, g->now_ns)) {
+           fleet->batch.history_count - histories < ROUND_HISTORIES / 2 && report_evicted(fleet, g->set, g->now_ns)) {
         fleet->batch.evicted_sent++;
     }
     g->until_ns += GATHER_SLICE_NS / 2;

@@ -66,8 +66,11 @@ struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_
 {
     const size_t index = fleet->round.report_count++;
     struct report *report = &fleet->batch.reports[index];
-    fleet->batch.sources[index] = (struct report_source){
-        .cell = cell, .seq = load_relaxed(&sync->allowance.seq), .incarnation = sync->incarnation, .before = before};
+    fleet->batch.sources[index] = (struct report_source){.cell = cell,
+                                                         .evicted = (uint32_t) fleet->batch.evicted_sent,
+                                                         .seq = load_relaxed(&sync->allowance.seq),
+                                                         .incarnation = sync->incarnation,
+                                                         .before = before};
     *source = &fleet->batch.sources[index];
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));

@@ -243,13 +243,12 @@ bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at,
     return all;
 }
 
-bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns)
+bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns)
 {
     /* A copy: after a failed round the reports are made anew, from the sync state as it was. */
     struct evicted_report evicted;
-    memcpy((void *) &evicted, (const void *) &fleet->batch.evicted[index], sizeof(evicted));
+    memcpy((void *) &evicted, (const void *) &fleet->batch.evicted[fleet->batch.evicted_sent], sizeof(evicted));
     evicted.sync.ledger = &evicted.ledger;
-    const size_t first = fleet->round.report_count;
     const struct policy *policy = NULL;
     const struct policy_limit *limit = report_limit(set, &evicted.meta, &policy);
     if (limit == NULL) {
@@ -257,18 +256,12 @@ bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t 
     }
     const struct report_subject subject = {TABLE_NONE, &evicted.sync, &evicted.key, policy, limit, now_ns};
     if (rule_kind(&limit->rule) == RULE_HISTORY) {
-        if (!report_history_evicted(fleet, &subject, &evicted)) {
-            return false;
-        }
-    } else {
-        const struct reading reading = {
-            .refunds = {load_relaxed(&evicted.ledger.refunds[0]), load_relaxed(&evicted.ledger.refunds[1])},
-            .state = evicted.state};
-        const struct account account = account_of_evicted(fleet, &evicted.sync, &limit->rule, &reading, now_ns);
-        report_counts(fleet, &subject, &reading, &account);
+        return report_history_evicted(fleet, &subject, &evicted);
     }
-    for (size_t i = first; i < fleet->round.report_count; i++) {
-        fleet->batch.sources[i].evicted = index;
-    }
+    const struct reading reading = {
+        .refunds = {load_relaxed(&evicted.ledger.refunds[0]), load_relaxed(&evicted.ledger.refunds[1])},
+        .state = evicted.state};
+    const struct account account = account_of_evicted(fleet, &evicted.sync, &limit->rule, &reading, now_ns);
+    report_counts(fleet, &subject, &reading, &account);
     return true;
 }

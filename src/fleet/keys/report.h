@@ -65,7 +65,7 @@ const struct policy_limit *report_limit(const struct policy_set *set, const stru
  */
 bool report_cell(struct fleet *fleet, const struct policy_set *set, uint32_t at, uint64_t now_ns, enum urge urge);
 
-/* Adds the last report of the evicted key at this index of the batch. False: there is no room for it. */
-bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint32_t index, uint64_t now_ns);
+/* Adds the last reports of the batch's next evicted key, evicted_sent. False: there is no room for them. */
+bool report_evicted(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns);
 
 #endif

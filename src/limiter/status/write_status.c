@@ -175,8 +175,5 @@ int weir_write_status(const weir *w, char *buffer, size_t size)
     tell_errors(&text, &w->fleet->stats);
     tell_estimate(&text, &w->fleet->stats);
     text_add(&text, "}\n");
-    if (size != 0 && text.length >= size) {
-        buffer[size - 1] = '\0';
-    }
     return (int) text.length;
 }

@@ -7,14 +7,12 @@
 #include "base/pages.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "support/smaps.h"
 #include "support/support.h"
 
 #define PAGE ((uint64_t) sysconf(_SC_PAGESIZE))
@@ -23,34 +21,6 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
 #endif
-
-/* What the kernel says of the mapping an address is in. */
-struct mapping {
-    uintptr_t first, end;
-    bool huge, small; /* wished for */
-};
-
-static struct mapping mapping_of(const void *address)
-{
-    struct mapping found = {.first = 0};
-    char line[512];
-    bool there = false;
-    FILE *in = fopen("/proc/self/smaps", "r");
-    assert_non_null(in);
-    while (fgets(line, sizeof(line), in) != NULL) {
-        uintptr_t first;
-        uintptr_t end;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR, &first, &end) == 2) {
-            there = (uintptr_t) address >= first && (uintptr_t) address < end;
-            found = there ? (struct mapping){.first = first, .end = end} : found;
-        } else if (there && strncmp(line, "VmFlags:", 8) == 0) {
-            found.huge = strstr(line, " hg") != NULL;
-            found.small = strstr(line, " nh") != NULL;
-        }
-    }
-    (void) fclose(in);
-    return found;
-}
 
 static uint64_t present_pages(void *memory, size_t size)
 {

@@ -18,7 +18,12 @@
 #include "base/atomics.h"
 #include "base/pages.h"
 #include "support/independent.h"
+#include "support/smaps.h"
 #include "support/support.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* headers older than the kernel */
+#endif
 
 #define PAGE  ((size_t) sysconf(_SC_PAGESIZE))
 #define HUGE  ((size_t) 2 << 20)
@@ -320,6 +325,33 @@ static void test_an_owner_hands_out_a_segment_or_mappings(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
+/* Bytes of the segment that this process reaches without a fault. */
+static size_t resident_size(const struct segment *segment)
+{
+    size_t size = 0;
+    for (const unsigned char *at = segment->at; at < segment->at + segment->size;) {
+        const struct mapping mapping = mapping_of(at);
+        size += mapping.resident;
+        at += mapping.end - (uintptr_t) at;
+    }
+    return size;
+}
+
+/* How many bytes from here on are on huge pages, where the kernel has any. */
+static size_t huge_size(const unsigned char *at)
+{
+    const struct mapping mapping = mapping_of(at);
+    return mapping.huge ? mapping.end - (uintptr_t) at : 0;
+}
+
+static bool madvise_works(int advice)
+{
+    void *memory = mmap(NULL, HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    const bool works = madvise(memory, PAGE, advice) == 0;
+    (void) munmap(memory, HUGE);
+    return works;
+}
+
 /* Parts of one segment, in order: where each begins, and what of it is present then. */
 static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(void **state)
 {
@@ -327,20 +359,25 @@ static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(vo
     static const struct {
         bool fresh;
         unsigned use;
-        size_t size, at, present;
-    } parts[] = {{true, 0, 100, 0, 1},
-                 {true, PAGES_SPARSE, 2 * HUGE, 4096, 2 * HUGE},
-                 {true, 0, 2 * HUGE - 1, 4096 + 2 * HUGE, 2 * HUGE},
-                 {true, 0, 2 * HUGE, 5 * HUGE, 2 * HUGE}, /* from 4 MiB on */
-                 {true, PAGES_PRESENT, 100, 7 * HUGE, 1},
-                 {true, PAGES_LATER, 2 * HUGE, 7 * HUGE + 4096, 0},
-                 {false, 0, 4096, 9 * HUGE + 4096, 0}, /* as the process that made it has left it */
-                 {false, PAGES_PRESENT, 4096, 9 * HUGE + 2 * 4096, 1}};
+        size_t size, at, present, huge;
+    } parts[] = {{true, 0, 100, 0, 1, 0},
+                 {true, PAGES_SPARSE, 2 * HUGE, 4096, 2 * HUGE, 0},
+                 {true, 0, 2 * HUGE - 1, 4096 + 2 * HUGE, 2 * HUGE, 0},
+                 {true, 0, 2 * HUGE + 4096, 5 * HUGE, 2 * HUGE + 4096, 2 * HUGE}, /* from 4 MiB on */
+                 {true, PAGES_PRESENT, 100, 7 * HUGE + 4096, 1, 0},
+                 {true, PAGES_PRESENT, 2 * HUGE, 8 * HUGE, 2 * HUGE, 2 * HUGE},
+                 {true, PAGES_LATER, 2 * HUGE, 10 * HUGE, 0, 0},
+                 {false, 0, 4096, 12 * HUGE, 0, 0}, /* as the process that made it has left it */
+                 {false, PAGES_PRESENT, 4096, 12 * HUGE + 4096, 1, 0}};
 #ifdef EMULATED
     const bool populates = false; /* qemu takes MADV_POPULATE_WRITE, and does nothing */
+    const bool has_huge = false;
 #else
     const bool populates = true;
+    const bool has_huge = madvise_works(MADV_HUGEPAGE);
 #endif
+    /* What is written soon is mapped as well, where the kernel can do that in one call. */
+    const bool maps = populates && madvise_works(MADV_POPULATE_WRITE);
     struct segment segment;
     bool first = false;
     assert_int_equal(segment_open(&segment, name), 0);
@@ -349,6 +386,7 @@ static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(vo
     struct pages_owner owner = {.segment = &segment};
     if (PAGE == 4096) {
         size_t present = 0;
+        size_t resident = 0;
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
             segment.fresh = parts[i].fresh;
             unsigned char *part = pages_take(&owner, parts[i].size, parts[i].use);
@@ -358,6 +396,9 @@ static void test_large_parts_begin_at_huge_pages_and_what_is_fresh_is_present(vo
                 present += pages * PAGE;
                 assert_int_equal(present_size(&segment), present);
             }
+            resident += maps && (parts[i].use & PAGES_PRESENT) != 0 ? pages * PAGE : 0;
+            assert_true(!maps || resident_size(&segment) == resident);
+            assert_true(!has_huge || huge_size(part) == parts[i].huge);
         }
         assert_int_equal(owner.error, 0);
         assert_false(pages_are_fresh(&owner));

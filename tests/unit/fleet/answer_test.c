@@ -55,14 +55,14 @@ static const struct lesson lessons[] = {
     {"f", 250, 175, 50, 0, 0, 0, 0, 700, 300, 0},
     {"fsl", 250, 175, 50, 0, 0, 0, 0, 700, 200, 0, DENIED},
     {"sl", 200, 140, 40, 193, 0, 0, 0, 700, 200, 0, DENIED}, /* all have reported since the last answer */
-    {"sl", 200, 140, 40, 194, 0, 0, 0, 700, 300, 0, DENIED},
+    {"sl", 200, 140, 40, 193.75, 0, 0, 0, 700, 300, 0, DENIED},
     /* Nodes that have not reported within an interval, a little late, are silent: their demand is presumed. */
-    {"slb", 200, 140, 40, 206, 1, 0, 0, 700, 300, 0},
+    {"slb", 200, 140, 40, 206.25, 1, 0, 0, 700, 300, 0},
     {"fslb", 200, 140, 40, 207, 1, 0, 0, 700, 400, 200},
     {"fslb", 200, 140, 40, 207, 3, 0, 0, 700, 400, 200},
     {"fslb", 200, 140, 40, 207, 0, 0, 0, 700, 400, 200},
     {"fslb", 200, 140, 100, 207, 1, 0, 0, 700, 450, 0}, /* there is more demand than before */
-    {"fslb", 400, 280, 80, 256, 1, 0, 0, 700, 250, 0},
+    {"fslb", 400, 280, 80, 256.25, 1, 0, 0, 700, 250, 0},
     {"fslb", 400, 280, 80, 257, 1, 0, 0, 700, 400, 200},
     /* No more than their number makes likely. */
     {"fslb", 200, 140, 40, 500, 1, 0, 0, 700, 344, 144, MANY},

@@ -3,7 +3,8 @@
  * A full sync over several rounds. Whatever happens to one of the rounds, and whatever is used behind the cursor, the
  * fleet has all that was counted before the call when the full sync is over.
  *
- * Guards: src/fleet/keys/gather.c, src/fleet/round.c, src/fleet/keys/full_sync.c, src/fleet/fleet.c
+ * Guards: src/fleet/keys/gather.c, src/fleet/round.c, src/fleet/keys/full_sync.c, src/fleet/fleet.c,
+ * src/fleet/keys/report.c, src/fleet/keys/record.c, src/fleet/keys/merge.c
  */
 #include <errno.h>
 

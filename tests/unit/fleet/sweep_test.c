@@ -237,19 +237,32 @@ static void test_what_a_bucket_owed_before_letting_everything_pass_stays_owed(vo
         struct dwcas_value value = dwcas_read(word);
         struct state used = cell_state(value);
         used.a = now + 100 * rule->unit;
+        used.b = (used.b & ~BUCKET_TOTAL_MASK) | 70;
         const bool set = dwcas_swap(word, &value, cell_value(used, value));
         struct sync_full *sync = sync_at(&limiter->process, at, rule, tick_now(node->t, policy));
         sync->demand.learned_ns = cases[i].learned;
         sync->demand.known_time = now + (uint64_t) cases[i].known * rule->unit;
+        /* Of 70 units, whose total has begun anew, the fleet has 60 fewer; and it has heard of no refund. */
+        sync->now.acked = 3 * (BUCKET_TOTAL_MASK + 1) + (BUCKET_TOTAL_MASK - 59) + 70;
+        sync->ledger = refund_ledger_make(&limiter->process, at);
+        store_relaxed(&sync->ledger->refunds[0], 6);
         waive_debt(node->w->fleet, policy);
         while (node->w->fleet->waive.cells_done != limiter->process.table.cell_count) {
             waive_step(node->w->fleet, process_policies(&limiter->process));
         }
         const uint64_t owed = sync->demand.known_time;
         const uint64_t expected = now + (uint64_t) cases[i].owed * rule->unit;
+        const uint64_t acked = sync->before.acked - sync->now.acked;
+        const uint64_t refunds = sync->before.acked_refunds;
+        const struct demand_stats demand = sync->demand;
         rcu_leave(node->t);
         assert_true(set);
         assert_int_equal(owed, expected);
+        assert_int_equal(acked, 60); /* no debt, of all that the bucket has admitted and taken back */
+        assert_int_equal(refunds, 6);
+        assert_int_equal(demand.known_total, 70);
+        assert_int_equal(demand.known_refunds, 6);
+        assert_int_equal(demand.known_rate_id, bucket_rate_id(used));
         nodes_stop(&s.n);
     }
 }

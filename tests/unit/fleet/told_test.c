@@ -11,6 +11,7 @@
 
 #include "algorithm/window.h"
 #include "fleet/keys/reading.h"
+#include "fleet/keys/report_history.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -722,6 +723,70 @@ static void test_a_log_takes_its_own_units_out_of_the_answer(void **state)
     }
 }
 
+/*
+ * The others' units of a silence, of which those stay that count when the next answer comes; this node's 5 are a minute
+ * old in 20 seconds.
+ */
+static void test_units_from_before_a_silence_are_known_as_long_as_they_count(void **state)
+{
+    (void) state;
+    static const uint64_t units[] = {3, 7, 11, 13, 17};
+    static const struct {
+        int64_t spoken_us; /* after this node's units */
+        uint64_t age_ms;   /* of the news */
+        uint64_t kept, seen;
+    } cases[] = {
+        {10000000, 100, 5 + 11 + 13, 5}, {0, 40000, 5 + 11 + 13, 5}, {-1, 40001, 11 + 13, 0}, {-20000000, 100, 0, 5}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        told_start(&log_limit);
+        struct fleet *fleet = f.w->fleet;
+        const uint64_t own_ns = f.clock.wall_ns / 1000 * 1000;
+        weir_charge(f.t, &f.key, 5);
+        answer_log(5, 5);
+        tell_log();
+        const uint64_t now_ns = own_ns + 40 * SECOND;
+        const uint64_t spoken_ns = own_ns + (uint64_t) (1000 * cases[i].spoken_us);
+        const uint64_t gone_us = (now_ns + INTERVAL_MS * MILLISECOND - MINUTE_NS) / 1000;
+        static struct history_report answer;
+        answer = (struct history_report){.group_count = 5, .other_authors = 1, .limit = 1000};
+        answer.groups[0].time_ns = gone_us - 100000;
+        answer.groups[1].time_ns = gone_us;
+        answer.groups[2].time_ns = gone_us + 1;
+        answer.groups[3].time_ns = spoken_ns / 1000 > gone_us ? spoken_ns / 1000 : gone_us + 2;
+        answer.groups[4].time_ns = answer.groups[3].time_ns + 1;
+        for (size_t g = 0; g < 5; g++) {
+            answer.groups[g].units = units[g];
+        }
+        const struct report report = {.kind = REPORT_HISTORY, .history = &answer, .count = 5, .sum = 51};
+        fleet->gather.now_ns = now_ns;
+        fleet->news.age_ns = cases[i].age_ms * MILLISECOND;
+        fleet->membership.spoken_ns = spoken_ns;
+        const struct node node = {.w = f.w, .t = f.t, .key = f.key};
+        struct report_subject subject = {.cell = cell_of(&node), .now_ns = now_ns};
+        (void) cell(&subject.sync);
+        const struct rule rule = process_policies(&f.w->limiter.process)->policies[0].limits[0].rule;
+        struct history_news told;
+        assert_false(report_history_merge(fleet, &subject, &report, &rule, &told));
+        assert_int_equal(told.remote, 51);
+        assert_int_equal(told.kept, cases[i].kept);
+        assert_int_equal(told.seen, cases[i].seen);
+        /* The same answer tells no more; one of fewer units has had some given back. */
+        answer.group_count = 5;
+        for (size_t g = 0; g < 5; g++) {
+            answer.groups[g].units = units[g];
+        }
+        assert_false(report_history_merge(fleet, &subject, &report, &rule, &told));
+        assert_int_equal(told.remote, 0);
+        assert_int_equal(told.kept, cases[i].kept);
+        struct report fewer = report;
+        fewer.sum = 3;
+        answer.group_count = 1;
+        assert_true(report_history_merge(fleet, &subject, &fewer, &rule, &told));
+        assert_int_equal(told.remote, 0);
+        told_end();
+    }
+}
+
 /* A window before that is acknowledged is told for as long as others may report theirs; and one that still counts, now
  * and then. */
 static void test_the_window_before_is_told_as_long_as_it_may_change(void **state)
@@ -787,6 +852,9 @@ static void test_a_node_whose_rounds_come_just_before_anothers_goes_ahead(void *
         for (int n = 0; n < 12; n++) {
             weir_charge(f.t, &f.key, 1);
             pass_ms(INTERVAL_MS);
+            const struct fleet_stats *told = &f.w->fleet->stats;
+            assert_int_equal(load_relaxed(&told->live_nodes), cases[i].live);
+            assert_int_equal(load_relaxed(&told->suspect_nodes), cases[i].suspect);
             const uint64_t ahead_ns = phase_ns - f.w->fleet->schedule.phase_ns;
             if (ahead_ns != 0 && least == 0) {
                 least = (unsigned) n + 1;
@@ -974,6 +1042,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
+        cmocka_unit_test(test_units_from_before_a_silence_are_known_as_long_as_they_count),
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
         cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
         cmocka_unit_test(test_an_outage_begins_when_its_grace_is_over),

@@ -349,6 +349,53 @@ static void test_nothing_is_said_where_the_host_does_not_want_it(void **state)
     server_close(&p);
 }
 
+/* Names that the linker gives. A try for the policy lock that is to fail, counted from 1; 0: none is. */
+bool __real_policy_lock_try(weir *w);
+bool __wrap_policy_lock_try(weir *w);
+static size_t refused_try;
+
+bool __wrap_policy_lock_try(weir *w)
+{
+    return (refused_try == 0 || --refused_try != 0) && __real_policy_lock_try(w);
+}
+
+static void test_a_line_waits_where_policies_are_changed_at_the_moment(void **state)
+{
+    (void) state;
+    static const struct {
+        size_t count;              /* of lines at 2 s */
+        uint64_t api_ms, login_ms; /* when the lines come */
+    } rows[] = {{2, 2000, 2000},
+                {0, 2050, 2050}, /* the look itself waits for the next turn */
+                {1, 3000, 2000}, /* a line, for the next look */
+                {1, 2000, 3000}};
+    for (size_t refused = 0; refused < 4; refused++) {
+        struct server p;
+        server_open(&p, false);
+        const weir_policy policies[] = {{.name = "api", .limits = &ten, .limit_count = 1},
+                                        {.name = "login", .limits = &ten, .limit_count = 1}};
+        set_policies(p.w, policies, 2);
+        deny(&p, weir_find_policy(p.w, "api"), "a", 40);
+        deny(&p, weir_find_policy(p.w, "login"), "b", 3);
+        let_pass(&p, 1950);
+        refused_try = refused;
+        let_pass(&p, 50);
+        assert_int_equal(refused_try, 0);
+        assert_int_equal(p.count, rows[refused].count);
+        let_pass(&p, 1000);
+        assert_int_equal(p.count, 2);
+        const size_t api = rows[refused].api_ms > rows[refused].login_ms ? 1 : 0;
+        is_line(&p, api, rows[refused].api_ms,
+                api == 0 ? "policy api begins to deny: 40 checks in 2 s, most by api:a (40 units)"
+                         : "policy api begins to deny: 40 checks in 3 s, most by api:a (40 units)");
+        is_line(&p, 1 - api, rows[refused].login_ms,
+                rows[refused].login_ms < 3000
+                    ? "policy login begins to deny: 3 checks in 2 s, most by login:b (3 units)"
+                    : "policy login begins to deny: 3 checks in 3 s, most by login:b (3 units)");
+        server_close(&p);
+    }
+}
+
 /* A weir with a thread of its own, while others check and change its policies. */
 struct busy {
     weir *w;
@@ -427,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_only_keys_with_a_good_part_are_named_and_at_most_three),
         cmocka_unit_test(test_keys_are_escaped_as_entries_name_them),
         cmocka_unit_test(test_checks_and_units_are_told_apart_and_what_has_no_key_names_none),
+        cmocka_unit_test(test_a_line_waits_where_policies_are_changed_at_the_moment),
         cmocka_unit_test(test_a_line_comes_while_policies_change_and_threads_check),
         cmocka_unit_test(test_nothing_is_said_where_the_host_does_not_want_it),
     };

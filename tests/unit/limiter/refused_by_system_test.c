@@ -6,7 +6,7 @@
  *
  * Guards: src/limiter/weir_open.c, src/limiter/weir_parts.c, src/limiter/set_policies.c, src/limiter/key_overrides.c,
  * src/limiter/configured_policies.c, src/limiter/shared_policies.c, src/limiter/background.c, src/limiter/join.c,
- * src/limiter/denial_log.c, src/named/named.c
+ * src/limiter/denial_log.c, src/limiter/leader.c, src/named/named.c
  */
 #include <errno.h>
 #include <pthread.h>
@@ -29,6 +29,8 @@ void *__real_mmap64(void *at, size_t size, int protection, int flags, int fd, of
 int __real_eventfd(unsigned value, int flags);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
 int __real_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes);
+int __real_segment_commit(const struct segment *segment, const void *at, size_t size);
+int __wrap_segment_commit(const struct segment *segment, const void *at, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 char *__wrap_strdup(const char *text);
@@ -76,6 +78,18 @@ int __wrap_eventfd(unsigned value, int flags)
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg)
 {
     return is_refused() ? EAGAIN : __real_pthread_create(thread, attributes, run, arg);
+}
+
+static const void *committed_at; /* memory whose commits are noted: up to where it was committed last */
+static const char *committed_end;
+
+int __wrap_segment_commit(const struct segment *segment, const void *at, size_t size)
+{
+    if (is_refused()) {
+        return -ENOSPC;
+    }
+    committed_end = at == committed_at ? (const char *) at + size : committed_end;
+    return __real_segment_commit(segment, at, size);
 }
 
 int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *attributes)
@@ -417,6 +431,85 @@ static void test_a_change_that_fails_changes_nothing(void **state)
     (void) unlink(path);
 }
 
+/* What policies are to be written to is there before, or is said not to be. */
+static void test_policies_have_room_in_named_memory_before_they_are_written(void **state)
+{
+    (void) state;
+    enum { POLICIES = 100 };
+    static weir_limit all[POLICIES][WEIR_MAX_LIMITS];
+    static char names[POLICIES][16];
+    weir_policy policies[POLICIES];
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    options.shared_name = name;
+    weir *w = open_or_fail(&options);
+    committed_at = w->names.rates;
+    size_t rates = 0;
+    for (size_t i = 0; i < POLICIES; i++) {
+        (void) snprintf(names[i], sizeof(names[i]), "p%zu", i);
+        policies[i] = (weir_policy){.name = names[i], .limits = all[i], .limit_count = 1 + i % WEIR_MAX_LIMITS};
+        for (size_t j = 0; j < policies[i].limit_count; j++) {
+            all[i][j] = (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 1, .period_ns = (1 + j) * SECOND};
+            rates++;
+        }
+    }
+    for (size_t count = 1; count <= POLICIES; count = count == 1 ? POLICIES : count + 1) {
+        committed_end = NULL;
+        assert_int_equal(weir_set_policies(w, policies, count, NULL), 0);
+        assert_true((const char *) w->names.rates + rate_list_size(w->names.rates, 0) <= committed_end);
+    }
+    assert_int_equal(w->names.rates->count, rates);
+    committed_at = NULL;
+    seen = 0;
+    fails = 2; /* after the copy of what the program has set */
+    weir_error error;
+    assert_int_equal(weir_set_policies(w, policies, 1, &error), -ENOSPC);
+    fails = 0;
+    assert_string_equal(error.message, "there is no room in /dev/shm for the policies");
+    weir_close(w);
+    (void) weir_unlink(name);
+}
+
+/* A fleet that shares a name: who takes the lead needs a connection of its own. */
+static void test_a_lead_without_memory_is_taken_up_later(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, UINT64_C(1767225600) * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_keys = 1000;
+    options.max_processes = 2;
+    options.redis_url = "redis://127.0.0.1:1";
+    weir *of[2] = {open_named(name, &options), open_named(name, &options)};
+    size_t failed = 0;
+    for (size_t number = 1, all = 1; number <= all; number++) {
+        weir *w = of[number % 2]; /* the other leads */
+        assert_false(w->leads);
+        fake_clock_advance(&clock, SECOND);
+        seen = 0;
+        fails = number;
+        const int wait_ms = weir_poll(w);
+        fails = 0;
+        all = seen >= number ? number + 1 : number; /* until fewer are asked for */
+        assert_true(wait_ms >= 0);
+        assert_int_equal(w->leads, w->transport != NULL);
+        assert_int_equal(load_relaxed(&w->shared->leader) == w->limiter.joined_as, w->leads);
+        failed += !w->leads;
+        assert_true(w->leads || of[1 - number % 2]->leads);
+        assert_true(weir_poll(w) >= 0);
+        assert_true(w->leads && w->transport != NULL);
+        assert_true(weir_poll(of[1 - number % 2]) >= 0);
+        assert_false(of[1 - number % 2]->leads);
+        assert_null(of[1 - number % 2]->transport);
+    }
+    assert_true(failed >= 1);
+    weir_close(of[0]);
+    weir_close(of[1]);
+    (void) weir_unlink(name);
+}
+
 int main(void)
 {
     segment_name(name, "refused");
@@ -428,6 +521,8 @@ int main(void)
         cmocka_unit_test(test_a_thread_that_cannot_be_had_is_said),
         cmocka_unit_test(test_a_join_that_fails_may_be_called_again),
         cmocka_unit_test(test_a_change_that_fails_changes_nothing),
+        cmocka_unit_test(test_policies_have_room_in_named_memory_before_they_are_written),
+        cmocka_unit_test(test_a_lead_without_memory_is_taken_up_later),
     };
     const int failed = cmocka_run_group_tests_name("unit/limiter/refused_by_system", tests, NULL, NULL);
     (void) weir_unlink(name);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "named/segment_header.h"
@@ -177,6 +178,60 @@ static void test_a_process_may_have_256_named_weirs_open(void **state)
     assert_int_equal(count_descriptors(), descriptors);
 }
 
+static int open_without_addresses(void *arg)
+{
+    const weir_options *options = arg;
+    const struct rlimit limit = {.rlim_cur = (rlim_t) (256 * MIB), .rlim_max = (rlim_t) (256 * MIB)};
+    struct named named;
+    struct pages_owner pages;
+    weir_error error;
+    char says[200];
+    (void) snprintf(says, sizeof(says), "\"%s\": out of memory for 2210 MiB of addresses", name);
+    if (setrlimit(RLIMIT_AS, &limit) != 0 || named_open(&named, &pages, options, REPLACED_NONE, &error) != -ENOMEM ||
+        error.code != -ENOMEM) {
+        return 1;
+    }
+    return strcmp(error.message, says) == 0 ? 0 : 2;
+}
+
+static int open_with_short_files(void *arg)
+{
+    const weir_options *options = arg;
+    const rlim_t size = (rlim_t) (257 * MIB) + (rlim_t) 1000000 * 2048 + 1024 * 16 + 2 * 4096;
+    struct named named;
+    struct pages_owner pages;
+    weir_error error;
+    char says[300];
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": the limit on the size of files (RLIMIT_FSIZE) is 2210 MiB; a segment of these options "
+                    "needs 2210 MiB while it is made",
+                    name);
+    if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){size, size}) != 0 ||
+        named_open(&named, &pages, options, REPLACED_NONE, &error) != 0) {
+        return 1;
+    }
+    named_close(&named);
+    if (setrlimit(RLIMIT_FSIZE, &(struct rlimit){size - 1, size - 1}) != 0 ||
+        named_open(&named, &pages, options, REPLACED_NONE, &error) != -EFBIG || error.code != -EFBIG) {
+        return 2;
+    }
+    return strcmp(error.message, says) == 0 ? 0 : 3;
+}
+
+/* 1,000,000 keys of 2 KiB each, a handle, and the rest: 2,210 MiB. */
+static void test_an_opener_without_room_says_how_much_is_needed(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    options.max_keys = 1000000;
+    if (!SANITIZED) { /* a sanitizer has taken more addresses already */
+        expect_end(start_independent(open_without_addresses, &options));
+        assert_int_equal(segment_size(name), -1);
+    }
+    expect_end(start_independent(open_with_short_files, &options));
+    assert_int_equal(segment_size(name), -1);
+}
+
 int main(void)
 {
     segment_name(name, "named");
@@ -185,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_new_memory_has_room_for_all_that_the_options_ask_for),
         cmocka_unit_test(test_the_name_of_another_memory_is_not_removed),
         cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
+        cmocka_unit_test(test_an_opener_without_room_says_how_much_is_needed),
         cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),
     };
     const int failed = cmocka_run_group_tests_name("unit/named/named", tests, NULL, NULL);

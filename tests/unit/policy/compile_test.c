@@ -509,10 +509,10 @@ static void test_of_overrides_the_first_that_has_not_ended_is_in_force(void **st
     assert_string_equal(faults.error.message, "\"many\" is no value for policy \"p\"; give \"allow\", \"deny\" or a "
                                               "number for each of its limits (1), such as \"200/50 10000\"");
     for (size_t i = 0; i < COUNT_OF(first); i++) {
-        assert_int_equal(first[i].in_force, in_force[i]);
+        assert_int_equal(first[i].compiled, in_force[i]);
     }
     for (size_t i = 0; i < COUNT_OF(second); i++) {
-        assert_int_equal(second[i].in_force, second_in_force[i]);
+        assert_int_equal(second[i].compiled, second_in_force[i]);
     }
     assert_int_equal(overrides_count(overrides), 6);
     assert_int_equal(overrides_until_ns(overrides), UINT64_C(1767225601) * SECOND); /* the first end */
@@ -541,7 +541,7 @@ static void test_of_overrides_the_first_that_has_not_ended_is_in_force(void **st
     /* Without an end. */
     assert_int_equal(overrides_compile(&context, &(struct override_list){second, 1}, 1, &overrides, &faults), 0);
     assert_int_equal(overrides_until_ns(overrides), UINT64_MAX);
-    assert_true(second[0].in_force); /* there is none before it now */
+    assert_true(second[0].compiled); /* there is none before it now */
     overrides_free(overrides);
     for (size_t i = 0; i < COUNT_OF(first); i++) {
         free(first[i].field);
@@ -580,7 +580,7 @@ static void test_ten_thousand_overrides_are_taken_and_the_rest_is_left_out(void 
     assert_int_equal(overrides_size(overrides), overrides_size_most());
     for (size_t i = 0; i < count; i++) {
         (void) snprintf(field, sizeof(field), "%zu", i);
-        assert_int_equal(texts[i].in_force, i < OVERRIDES_MAX);
+        assert_int_equal(texts[i].compiled, i < OVERRIDES_MAX);
         assert_int_equal(find_override(p, overrides, "p", field, strlen(field)) != NULL, i < OVERRIDES_MAX);
     }
     overrides_free(overrides);

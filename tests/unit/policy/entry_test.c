@@ -65,6 +65,22 @@ static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(vo
     assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0000:ffff:255.255.255.2555"), SIZE_MAX);
     assert_int_equal(key_form_read(whole, bytes, "2001:db8::1/128"), 16);
     assert_int_equal(key_form_read(whole, bytes, "198.51.100.7/032"), 4);
+    /* What is no address, or of a key that does not fit, names no key, whatever its prefix. */
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++) {
+        const weir_key_form *form = weir_address_form(prefixes[i]);
+        const size_t size = prefixes[i] / 8;
+        char text[2][64];
+        (void) snprintf(text[0], sizeof(text[0]), "2001:db8::/%u", prefixes[i]);
+        (void) snprintf(text[1], sizeof(text[1]), "2001:db8/%u", prefixes[i]);
+        assert_int_equal(form->read(bytes, size, text[0]), size);
+        assert_int_equal(form->read(bytes, size - 1, text[0]), SIZE_MAX);
+        assert_int_equal(form->read(bytes, size, text[1]), SIZE_MAX);
+        assert_int_equal(form->read(bytes, 4, "198.51.100.7"), 4);
+        assert_int_equal(form->read(bytes, 3, "198.51.100.7"), SIZE_MAX);
+        assert_int_equal(form->read(bytes, size, "/32"), SIZE_MAX);
+        assert_int_equal(form->read(bytes, size, "/128"), SIZE_MAX);
+        assert_int_equal(form->read(bytes, size, ""), SIZE_MAX);
+    }
     for (unsigned bits = 0; bits < 200; bits++) {
         assert_int_equal(weir_address_form(bits) != NULL, bits == 48 || bits == 56 || bits == 64 || bits == 128);
     }

@@ -4,11 +4,13 @@
  * linker's --wrap leads the library's calls here (tests/meson.build).
  *
  * Guards: src/transport/redis/script_call.c, src/transport/redis/batch.c, src/transport/redis/server.c,
- * src/transport/redis/redis.c
+ * src/transport/redis/redis.c, src/transport/redis/answer.c
  */
 #include <errno.h>
 
+#include "policy/override_set.h"
 #include "support/redis_scene.h"
+#include "transport/redis/answer.h"
 #include "transport/redis/script_call.h"
 #include "transport/redis/topology.h"
 
@@ -19,6 +21,8 @@ void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__wrap_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
 
 /* The allocation that fails, counted from 1; 0: none does. */
 static size_t fails;
@@ -37,6 +41,11 @@ void *__wrap_malloc(size_t size)
 void *__wrap_realloc(void *old, size_t size)
 {
     return ++seen == fails ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return ++seen == fails ? NULL : __real_strdup(text);
 }
 
 static void test_an_allocation_that_failed_is_made_again(void **state)
@@ -121,6 +130,36 @@ static void test_a_round_without_memory_fails_and_the_next_one_does_not(void **s
     }
 }
 
+/* The round is none the worse, and keeps its version: the next one asks for the same entries. */
+static void test_entries_without_memory_are_asked_for_again(void **state)
+{
+    (void) state;
+    static const char *const words[] = {"v2", "", "p:a", "deny", "p:b", "5"};
+    for (size_t failing = 1; failing <= 6; failing++) { /* the list, and four texts */
+        struct redis_transport *t = scene_open("redis://a");
+        struct batch batch = {.script = SCRIPT_OVERRIDES, .state = BATCH_SENT};
+        struct round round = {.overrides_version = "v1"};
+        redisReply *elements[6];
+        for (size_t i = 0; i < 6; i++) {
+            elements[i] = i == 1 ? number_reply(3) : text_reply(REDIS_REPLY_STRING, words[i]);
+        }
+        redisReply *reply = array_reply(6, elements);
+        t->round = &round;
+        fails = failing;
+        seen = 0;
+        assert_int_equal(answer_read(t, t->servers[0], &batch, reply, SCENE_NOW), ANSWER_GOOD);
+        fails = 0;
+        assert_int_equal(round.overrides_new, failing == 6);
+        assert_int_equal(round.override_count, failing == 6 ? 2 : 0);
+        assert_string_equal(round.overrides_version, failing == 6 ? "v2" : "v1");
+        assert_int_equal(round.overrides != NULL, failing == 6);
+        overrides_drop(round.overrides, round.override_count);
+        freeReplyObject(reply);
+        t->round = NULL;
+        scene_close(t);
+    }
+}
+
 static void test_a_transport_without_memory_is_not_opened_and_says_so(void **state)
 {
     (void) state;
@@ -146,6 +185,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_an_allocation_that_failed_is_made_again),
         cmocka_unit_test(test_a_round_without_memory_fails_and_the_next_one_does_not),
+        cmocka_unit_test(test_entries_without_memory_are_asked_for_again),
         cmocka_unit_test(test_a_transport_without_memory_is_not_opened_and_says_so),
     };
     return cmocka_run_group_tests_name("unit/transport/script_memory", tests, NULL, NULL);
