@@ -166,7 +166,9 @@ static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(vo
     (void) state;
     const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
     open_limits(&limit, 1);
-    uint64_t wait_ns;
+    uint64_t wait_ns = 1;
+    assert_true(weir_reserve(NULL, &d.key, 100, 0, NULL));
+    assert_true(weir_reserve(NULL, &d.key, 100, 0, &wait_ns) && wait_ns == 0); /* without a handle all pass */
     for (uint64_t i = 0; i < 5; i++) {
         assert_true(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, &wait_ns) &&
                     wait_ns == 100 * i * MILLISECOND);
@@ -335,6 +337,19 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
     }
 }
 
+static void test_a_reset_moves_no_time_where_the_host_does(void **state)
+{
+    (void) state;
+    open_limits(&kinds[3], 1);
+    const weir_key other = key_of("p", "other");
+    assert_int_equal(take(d.t, &other, 101), 100);
+    fake_clock_advance(&d.clock, 30 * SECOND);
+    assert_int_equal(weir_reset(d.w, &d.key), 0);
+    assert_false(weir_check(d.u, &other, 1, NULL));
+    pass_time(0);
+    assert_true(weir_check(d.u, &other, 50, NULL));
+}
+
 /* Opens the weir on the system's clock. */
 static void open_real(weir_limit limit)
 {
@@ -447,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
+        cmocka_unit_test(test_a_reset_moves_no_time_where_the_host_does),
         cmocka_unit_test(test_a_clock_of_the_host_counts_before_the_time_that_a_thread_has_set),
         cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
         cmocka_unit_test(test_in_real_time_reservations_are_even),

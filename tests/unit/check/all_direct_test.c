@@ -391,8 +391,10 @@ static void test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call(void **s
         const weir_key *alone = &d.keys[KEYS - 1];
         for (size_t epoch = 0; epoch < sizeof(requests) / sizeof(requests[0]); epoch++) {
             for (unsigned i = 0; i < requests[epoch]; i++) {
-                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, NULL));
+                weir_verdict v;
+                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, &v));
                 assert_int_equal(d.tables, 0);
+                assert_true(v.key_index == 0 && v.remaining == LIMIT - used[0] - cost); /* of two with as much left */
                 weir_charge(t, &d.keys[2], cost);
                 const size_t own = slot_find(t, alone->hash);
                 for (size_t key = 0; key < KEYS - 1; key++) {

@@ -96,12 +96,13 @@ static void test_costs_of_one_key_are_taken_in_order(void **state)
     (void) state;
     uint64_t random = test_seed();
     uint64_t denied_in_all = 0;
-    const weir_key one_key = weir_make_key(d.w, weir_find_policy(d.w, "wide"), "k", 1);
-    const weir_key single = weir_make_key(d.one, weir_find_policy(d.one, "wide"), "k", 1);
     for (int round = 0; round < 15000; round++) {
         weir_key burst[MOST];
         uint64_t costs[MOST];
         const size_t count = 2 + random_below(&random, MOST - 1);
+        const char *name = &"kl"[round % 2];
+        const weir_key one_key = weir_make_key(d.w, weir_find_policy(d.w, "wide"), name, 1);
+        const weir_key single = weir_make_key(d.one, weir_find_policy(d.one, "wide"), name, 1);
         for (size_t i = 0; i < count; i++) {
             burst[i] = one_key;
             costs[i] = 1 + random_below(&random, random_below(&random, 4) == 0 ? 120 : 3);
