@@ -219,6 +219,47 @@ static void test_a_reservation_queues_behind_units_that_are_held(void **state)
     (void) cell_hold(cell, (uint64_t) 0 - 2);
 }
 
+/* Units that nobody can take back: their thread stands still, and the place in a queue of several limits is unknown. */
+static void test_a_reservation_of_several_limits_is_refused_while_others_hold_units(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5},
+                                        {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = MINUTE}};
+    static const struct {
+        const char *key;
+        uint64_t places; /* taken before */
+        size_t limit;    /* of which units are held */
+        uint64_t held, wait_ms;
+    } rows[] = {{"a", 1, 0, 3, 400}, {"b", 0, 0, 2, 200}, {"c", 2, 1, 7, 200}, {"d", 0, 1, 7, 1}, {"e", 0, 0, 5, 500}};
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const bool shadow = i % 2 != 0;
+        const weir_policy p = {
+            .name = "p", .limits = limits, .limit_count = 2, .mode = shadow ? WEIR_SHADOW : WEIR_ENFORCE};
+        uint64_t wait_ns;
+        weir_stats before;
+        weir_stats after;
+        open_two_handles(&p, 1);
+        d.key = key_of("p", rows[i / 2].key);
+        (void) weir_peek(d.t, &d.key, 1, NULL); /* now the key has its cells */
+        assert_true(rows[i / 2].places == 0 || weir_reserve(d.t, &d.key, rows[i / 2].places, 0, NULL));
+        struct process *process = d.t->process;
+        const struct policy *policy = policy_set_by_id(process_policies(process), d.key.policy);
+        const uint64_t hash = cell_hash(policy, &d.key, rows[i / 2].limit);
+        struct cell *cell = &process->table.cells[table_find(&process->table, hash)];
+        weir_get_stats(d.w, &before);
+        (void) cell_hold(cell, rows[i / 2].held);
+        assert_int_equal(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns), shadow);
+        (void) cell_hold(cell, (uint64_t) 0 - rows[i / 2].held);
+        weir_get_stats(d.w, &after);
+        assert_int_equal(wait_ns, shadow ? 0 : rows[i / 2].wait_ms * MILLISECOND);
+        assert_int_equal(after.stalled_denied_count - before.stalled_denied_count, !shadow);
+        assert_int_equal(after.denied_count - before.denied_count, !shadow);
+        assert_int_equal(after.would_deny_count - before.would_deny_count, shadow);
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns));
+        assert_int_equal(wait_ns, rows[i / 2].places * 100 * MILLISECOND);
+    }
+}
+
 /* Three units of a tenth of a second become three of a twentieth. */
 static void test_a_reservation_waits_by_the_rate_that_a_queue_has_now(void **state)
 {
@@ -456,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),
         cmocka_unit_test(test_a_reservation_queues_behind_units_that_are_held),
+        cmocka_unit_test(test_a_reservation_of_several_limits_is_refused_while_others_hold_units),
         cmocka_unit_test(test_a_reservation_waits_by_the_rate_that_a_queue_has_now),
         cmocka_unit_test(test_a_change_of_a_queue_holds_for_the_next_reservation),
         cmocka_unit_test(test_refused_reservations_name_the_key_that_is_refused_most),
