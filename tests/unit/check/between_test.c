@@ -454,6 +454,17 @@ static void test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it
             mark(s.marked, false);
             weir_get_stats(d.w, &stats);
             assert_int_equal(stats.untracked_count, untracked + 1);
+            if (kinds_of[kind].count > 1) {
+                uint64_t wait_ns = 0;
+                mark(s.marked, true);
+                const bool place = weir_reserve(d.t, &s.keys[0].key, 1, NEVER, &wait_ns);
+                store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+                assert_true(!place && wait_ns == SECOND);
+                assert_true(s.ends == 3 && is_marked(s.marked));
+                mark(s.marked, false);
+                weir_get_stats(d.w, &stats);
+                assert_int_equal(stats.untracked_count, untracked + 2);
+            }
             assert_int_equal(left_by(d.u, 0), s.keys[0].most - s.keys[0].used - 2);
             assert_int_equal(load_relaxed(&s.marked->held) & HELD_UNITS, 0);
         }
