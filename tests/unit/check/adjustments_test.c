@@ -394,9 +394,12 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
         for (uint64_t n = 0; n < 3; n++) {
             assert_int_equal(take_both(60), 100);
             weir_charge(d.t, &d.key, 500 * n);
+            assert_false(weir_check(d.t, &d.key, 1, NULL) || weir_check(d.u, &d.key, 1, NULL)); /* slots deny now */
             assert_int_equal(weir_reset(d.w, &d.key), 0);
             weir_verdict v;
             assert_true(weir_peek(d.u, &d.key, 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
+            assert_true(weir_peek(d.t, &d.key, 1, NULL) && weir_check(d.u, &d.key, 1, NULL));
+            weir_refund(d.u, &d.key, 1);
             pass_time(n == 0 ? 50 * SECOND : 0); /* and the units do not come back with the next window */
         }
         const weir_key none = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
