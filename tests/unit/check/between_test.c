@@ -60,6 +60,14 @@ STEP(void, , subject_settle,
       const struct policy *policy, const weir_key *key, uint32_t at),
      (limiter, except, set, policy, key, at))
 
+/* The test is the only thread: to wait for another one takes no time, however busy the machine is. */
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    return 0;
+}
+
 static const weir_limit limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 40, .period_ns = 24 * HOUR},
     {.algorithm = WEIR_TOKEN_BUCKET, .limit = 20, .period_ns = 24 * HOUR, .burst = 30},
