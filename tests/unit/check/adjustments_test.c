@@ -166,7 +166,9 @@ static void test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked(vo
     (void) state;
     const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
     open_limits(&limit, 1);
-    uint64_t wait_ns;
+    uint64_t wait_ns = 1;
+    assert_true(weir_reserve(NULL, &d.key, 100, 0, NULL));
+    assert_true(weir_reserve(NULL, &d.key, 100, 0, &wait_ns) && wait_ns == 0); /* without a handle all pass */
     for (uint64_t i = 0; i < 5; i++) {
         assert_true(weir_reserve(i % 2 == 0 ? d.t : d.u, &d.key, 1, NEVER, &wait_ns) &&
                     wait_ns == 100 * i * MILLISECOND);
@@ -215,6 +217,73 @@ static void test_a_reservation_queues_behind_units_that_are_held(void **state)
     (void) cell_hold(cell, 2);
     assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns) && wait_ns == 300 * MILLISECOND);
     (void) cell_hold(cell, (uint64_t) 0 - 2);
+}
+
+/* Units that nobody can take back: their thread stands still, and the place in a queue of several limits is unknown. */
+static void test_a_reservation_of_several_limits_is_refused_while_others_hold_units(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {{.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5},
+                                        {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = MINUTE}};
+    static const struct {
+        const char *key;
+        uint64_t places; /* taken before */
+        size_t limit;    /* of which units are held */
+        uint64_t held, wait_ms;
+    } rows[] = {{"a", 1, 0, 3, 400}, {"b", 0, 0, 2, 200}, {"c", 2, 1, 7, 200}, {"d", 0, 1, 7, 1}, {"e", 0, 0, 5, 500}};
+    for (size_t i = 0; i < 2 * COUNT_OF(rows); i++) {
+        const bool shadow = i % 2 != 0;
+        const weir_policy p = {
+            .name = "p", .limits = limits, .limit_count = 2, .mode = shadow ? WEIR_SHADOW : WEIR_ENFORCE};
+        uint64_t wait_ns;
+        weir_stats before;
+        weir_stats after;
+        open_two_handles(&p, 1);
+        d.key = key_of("p", rows[i / 2].key);
+        (void) weir_peek(d.t, &d.key, 1, NULL); /* now the key has its cells */
+        assert_true(rows[i / 2].places == 0 || weir_reserve(d.t, &d.key, rows[i / 2].places, 0, NULL));
+        struct process *process = d.t->process;
+        const struct policy *policy = policy_set_by_id(process_policies(process), d.key.policy);
+        const uint64_t hash = cell_hash(policy, &d.key, rows[i / 2].limit);
+        struct cell *cell = &process->table.cells[table_find(&process->table, hash)];
+        weir_get_stats(d.w, &before);
+        (void) cell_hold(cell, rows[i / 2].held);
+        assert_int_equal(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns), shadow);
+        (void) cell_hold(cell, (uint64_t) 0 - rows[i / 2].held);
+        weir_get_stats(d.w, &after);
+        assert_int_equal(wait_ns, shadow ? 0 : rows[i / 2].wait_ms * MILLISECOND);
+        assert_int_equal(after.stalled_denied_count - before.stalled_denied_count, !shadow);
+        assert_int_equal(after.denied_count - before.denied_count, !shadow);
+        assert_int_equal(after.would_deny_count - before.would_deny_count, shadow);
+        assert_true(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns));
+        assert_int_equal(wait_ns, rows[i / 2].places * 100 * MILLISECOND);
+    }
+}
+
+/* Nobody knows what the key has used, so the request is refused, and may come again in a second. */
+static void test_a_reservation_that_finds_no_memory_for_its_log_is_untracked(void **state)
+{
+    (void) state;
+    const weir_limit limits[] = {of_units(kinds[2], WEIR_MAX_LOG_UNITS), of_units(kinds[0], WEIR_MAX_LOG_UNITS)};
+    for (size_t count = 1; count <= 2; count++) {
+        uint64_t wait_ns = 0;
+        weir_stats stats;
+        open_limits(limits, count);
+        char name[2] = "a";
+        weir_key key = key_of("p", name);
+        while (weir_reserve(d.t, &key, WEIR_MAX_LOG_UNITS, 0, &wait_ns)) {
+            assert_int_equal(wait_ns, 0);
+            assert_in_range(++name[0], 'b', 'z');
+            key = key_of("p", name);
+        }
+        assert_int_equal(wait_ns, SECOND);
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.untracked_count, 1);
+        assert_int_equal(stats.denied_count, 1);
+        assert_int_equal(stats.allowed_count, name[0] - 'a');
+        assert_int_equal(left(&key), WEIR_MAX_LOG_UNITS);
+        assert_true(!weir_reserve(d.t, &d.key, WEIR_MAX_LOG_UNITS, 0, &wait_ns) && wait_ns == SECOND);
+    }
 }
 
 /* Three units of a tenth of a second become three of a twentieth. */
@@ -325,14 +394,30 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
         for (uint64_t n = 0; n < 3; n++) {
             assert_int_equal(take_both(60), 100);
             weir_charge(d.t, &d.key, 500 * n);
+            assert_false(weir_check(d.t, &d.key, 1, NULL) || weir_check(d.u, &d.key, 1, NULL)); /* slots deny now */
             assert_int_equal(weir_reset(d.w, &d.key), 0);
             weir_verdict v;
             assert_true(weir_peek(d.u, &d.key, 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
+            assert_true(weir_peek(d.t, &d.key, 1, NULL) && weir_check(d.u, &d.key, 1, NULL));
+            weir_refund(d.u, &d.key, 1);
             pass_time(n == 0 ? 50 * SECOND : 0); /* and the units do not come back with the next window */
         }
         const weir_key none = weir_make_key(d.w, WEIR_NO_POLICY, "k", 1);
         assert_int_equal(weir_reset(d.w, &none), -ENOENT);
     }
+}
+
+static void test_a_reset_moves_no_time_where_the_host_does(void **state)
+{
+    (void) state;
+    open_limits(&kinds[3], 1);
+    const weir_key other = key_of("p", "other");
+    assert_int_equal(take(d.t, &other, 101), 100);
+    fake_clock_advance(&d.clock, 30 * SECOND);
+    assert_int_equal(weir_reset(d.w, &d.key), 0);
+    assert_false(weir_check(d.u, &other, 1, NULL));
+    pass_time(0);
+    assert_true(weir_check(d.u, &other, 50, NULL));
 }
 
 /* Opens the weir on the system's clock. */
@@ -441,12 +526,15 @@ int main(void)
         cmocka_unit_test(test_reservations_are_spaced_evenly_and_wait_no_longer_than_asked),
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),
         cmocka_unit_test(test_a_reservation_queues_behind_units_that_are_held),
+        cmocka_unit_test(test_a_reservation_of_several_limits_is_refused_while_others_hold_units),
+        cmocka_unit_test(test_a_reservation_that_finds_no_memory_for_its_log_is_untracked),
         cmocka_unit_test(test_a_reservation_waits_by_the_rate_that_a_queue_has_now),
         cmocka_unit_test(test_a_change_of_a_queue_holds_for_the_next_reservation),
         cmocka_unit_test(test_refused_reservations_name_the_key_that_is_refused_most),
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
+        cmocka_unit_test(test_a_reset_moves_no_time_where_the_host_does),
         cmocka_unit_test(test_a_clock_of_the_host_counts_before_the_time_that_a_thread_has_set),
         cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),
         cmocka_unit_test(test_in_real_time_reservations_are_even),

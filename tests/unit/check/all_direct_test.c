@@ -4,7 +4,7 @@
  * thread: it acts when the charge of a key is planned, which is just before the keys are charged.
  *
  * Guards: src/check/all_direct.c, src/check/direct_charge.c, src/check/direct_charge.h, src/check/check_all.c,
- * src/check/charge.c, src/thread/slot.c
+ * src/check/charge.c, src/check/decide.c, src/thread/slot.c
  */
 #include "check/all_table.h"
 #include "check/direct_charge.h"
@@ -362,6 +362,7 @@ static void test_a_key_that_finds_no_cell_leaves_the_others_as_they_were(void **
         d.keys[1 - at] = other;
     }
     for (uint32_t at = 0; at < table->cell_count; at++) {
+        assert_int_equal(load_relaxed(&table->cells[at].held) & HELD_IN_USE, HELD_PIN);
         (void) cell_hold(&table->cells[at], (uint64_t) 0 - HELD_PIN);
         if (load_relaxed(&table->cells[at].hash) == UINT64_MAX - at) {
             store_relaxed(&table->cells[at].hash, 0);
@@ -391,8 +392,10 @@ static void test_a_key_gets_its_slot_and_its_grants_as_soon_by_any_call(void **s
         const weir_key *alone = &d.keys[KEYS - 1];
         for (size_t epoch = 0; epoch < sizeof(requests) / sizeof(requests[0]); epoch++) {
             for (unsigned i = 0; i < requests[epoch]; i++) {
-                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, NULL));
+                weir_verdict v;
+                assert_true(weir_check(t, alone, cost, NULL) && request(costs, 2, &v));
                 assert_int_equal(d.tables, 0);
+                assert_true(v.key_index == 0 && v.remaining == LIMIT - used[0] - cost); /* of two with as much left */
                 weir_charge(t, &d.keys[2], cost);
                 const size_t own = slot_find(t, alone->hash);
                 for (size_t key = 0; key < KEYS - 1; key++) {

@@ -60,6 +60,14 @@ STEP(void, , subject_settle,
       const struct policy *policy, const weir_key *key, uint32_t at),
      (limiter, except, set, policy, key, at))
 
+/* The test is the only thread: to wait for another one takes no time, however busy the machine is. */
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    return 0;
+}
+
 static const weir_limit limits[] = {
     {.algorithm = WEIR_FIXED_WINDOW, .limit = 40, .period_ns = 24 * HOUR},
     {.algorithm = WEIR_TOKEN_BUCKET, .limit = 20, .period_ns = 24 * HOUR, .burst = 30},
@@ -454,6 +462,17 @@ static void test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it
             mark(s.marked, false);
             weir_get_stats(d.w, &stats);
             assert_int_equal(stats.untracked_count, untracked + 1);
+            if (kinds_of[kind].count > 1) {
+                uint64_t wait_ns = 0;
+                mark(s.marked, true);
+                const bool place = weir_reserve(d.t, &s.keys[0].key, 1, NEVER, &wait_ns);
+                store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+                assert_true(!place && wait_ns == SECOND);
+                assert_true(s.ends == 3 && is_marked(s.marked));
+                mark(s.marked, false);
+                weir_get_stats(d.w, &stats);
+                assert_int_equal(stats.untracked_count, untracked + 2);
+            }
             assert_int_equal(left_by(d.u, 0), s.keys[0].most - s.keys[0].used - 2);
             assert_int_equal(load_relaxed(&s.marked->held) & HELD_UNITS, 0);
         }
@@ -518,6 +537,25 @@ static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **s
     }
 }
 
+/* But for a new key, and for the first refusal, which is remembered. */
+static void test_a_place_in_one_queue_is_taken_or_refused_without_the_table(void **state)
+{
+    (void) state;
+    static const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .burst = 5};
+    uint64_t wait_ns;
+    open_limits(&limit, 1);
+    for (uint64_t i = 0; i < 20; i++) {
+        s.tables = 0;
+        assert_int_equal(weir_reserve(d.t, &d.key, 1, NEVER, &wait_ns), i < 5);
+        assert_int_equal(wait_ns, (i < 5 ? i : 5) * 100 * MILLISECOND);
+        assert_int_equal(s.tables != 0, i == 0 || i == 5);
+        if (i == 10) {
+            tick_epoch(&d.w->limiter); /* the numbers are worked out anew */
+            assert_false(weir_reserve(d.t, &d.key, 1, NEVER, NULL));
+        }
+    }
+}
+
 /* As if the key had been evicted, and nothing been remembered of it. */
 static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell(void **state)
 {
@@ -553,6 +591,7 @@ int main(void)
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
+        cmocka_unit_test(test_a_place_in_one_queue_is_taken_or_refused_without_the_table),
         cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
         cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
     };

@@ -96,12 +96,13 @@ static void test_costs_of_one_key_are_taken_in_order(void **state)
     (void) state;
     uint64_t random = test_seed();
     uint64_t denied_in_all = 0;
-    const weir_key one_key = weir_make_key(d.w, weir_find_policy(d.w, "wide"), "k", 1);
-    const weir_key single = weir_make_key(d.one, weir_find_policy(d.one, "wide"), "k", 1);
     for (int round = 0; round < 15000; round++) {
         weir_key burst[MOST];
         uint64_t costs[MOST];
         const size_t count = 2 + random_below(&random, MOST - 1);
+        const char *name = &"kl"[round % 2];
+        const weir_key one_key = weir_make_key(d.w, weir_find_policy(d.w, "wide"), name, 1);
+        const weir_key single = weir_make_key(d.one, weir_find_policy(d.one, "wide"), name, 1);
         for (size_t i = 0; i < count; i++) {
             burst[i] = one_key;
             costs[i] = 1 + random_below(&random, random_below(&random, 4) == 0 ? 120 : 3);
@@ -197,8 +198,10 @@ static void test_each_cost_passes_where_so_much_is_left(void **state)
             const uint64_t left = LIMIT - first / COSTS;
             /* 0 asks for a unit as 1 does, and takes none. */
             const uint64_t expected = left != 0 ? (UINT64_C(1) << (left + 1)) - 1 : 0;
+            const uint64_t slow = load_relaxed(&d.t->shared->slow_count);
             assert_int_equal(weir_check_burst(d.t, keys + first, costs + first, COSTS, &bits),
                              left != 0 ? left + 1 : 0);
+            assert_int_equal(load_relaxed(&d.t->shared->slow_count) - slow, COSTS);
             assert_int_equal(bits, expected);
             assert_int_equal(singles, 3); /* a cost of 0, and those above the limit */
             singles = 0;
@@ -210,6 +213,38 @@ static void test_each_cost_passes_where_so_much_is_left(void **state)
         }
         weir_detach(other);
     }
+}
+
+/* A key with a grant, one with a denial, both of this epoch, and new ones between them. */
+static void test_what_slots_can_answer_costs_a_burst_nothing(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10000, .period_ns = 24 * HOUR};
+    const weir_policy_id policy = set_one_policy(d.w, &limit, 1, WEIR_SCOPE_FLEET);
+    const weir_key granted = weir_make_key(d.w, policy, "granted", 7);
+    const weir_key denied = weir_make_key(d.w, policy, "denied", 6);
+    weir_charge(d.t, &denied, limit.limit);
+    for (int n = 0; n < 3 || slot_covering(d.t, granted.hash, 9) == NULL; n++) {
+        assert_true(weir_check(d.t, &granted, 1, NULL) && !weir_check(d.t, &denied, 1, NULL));
+    }
+    const struct slot *slot = slot_covering(d.t, granted.hash, 9);
+    const uint64_t used = load_relaxed(&slot->used);
+    const weir_key keys[] = {granted, denied, weir_make_key(d.w, policy, "a", 1),
+                             granted, denied, weir_make_key(d.w, policy, "b", 1)};
+    const uint64_t costs[] = {4, 1, 1, 5, 1, 1};
+    uint64_t bits;
+    const uint64_t slow = load_relaxed(&d.t->shared->slow_count);
+    singles = 0;
+    assert_int_equal(weir_check_burst(d.t, keys, costs, 6, &bits), 4);
+    assert_int_equal(bits, 0x2d);
+    assert_int_equal(singles, 0);
+    assert_int_equal(load_relaxed(&d.t->shared->slow_count) - slow, 2);
+    assert_int_equal(load_relaxed(&slot->used), used + 9);
+    /* What the grant does not cover is decided in its turn, and what comes after it waits. */
+    const uint64_t great[] = {10000, 1, 1, 1, 1, 1};
+    assert_int_equal(weir_check_burst(d.t, keys, great, 6, &bits), 3);
+    assert_int_equal(bits, 0x2c);
+    assert_true(singles >= 2);
 }
 
 static void test_a_key_that_comes_again_finds_what_is_left(void **state)
@@ -351,6 +386,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_costs_of_one_key_are_taken_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_is_its_checks_in_order, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_each_cost_passes_where_so_much_is_left, open_desk, close_desk),
+        cmocka_unit_test_setup_teardown(test_what_slots_can_answer_costs_a_burst_nothing, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_key_that_comes_again_finds_what_is_left, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_what_is_worked_out_too_early_is_decided_anew, open_desk, close_desk),
         cmocka_unit_test_setup_teardown(test_a_burst_finds_every_key_of_a_full_table, open_desk, close_desk),

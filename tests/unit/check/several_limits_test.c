@@ -3,7 +3,7 @@
  * Answers that rest on several limits or several keys: how long a refused reservation has to wait, and how a
  * weir_check_all counts where single keys have overrides. Under a clock that the test moves.
  *
- * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c
+ * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c, src/check/all_table.c
  */
 #include <inttypes.h>
 #include <string.h>

@@ -348,6 +348,15 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
             assert_true(rcu_halt(&limiter, nobody));
         } else if (which == LANE_OF_THE_DEAD) {
             store_relaxed(&limiter.shared->rcu.lock, 2);
+            store_relaxed(&limiter.lanes[lane / 2].inside[lane % 2], 0);
+            for (size_t at = RCU_LANES - 1; at <= 2 * RCU_LANES; at++) { /* of all lanes of the dead, and of no other */
+                const bool of_the_dead = at / RCU_LANES == 1;
+                _Atomic uint32_t *inside = &limiter.lanes[at].inside[at % 2];
+                store_relaxed(inside, 1);
+                assert_int_equal(rcu_halt(&limiter, second), of_the_dead);
+                rcu_halt_end(&limiter);
+                store_relaxed(inside, 0);
+            }
             for (size_t at = 0; at < PROCESSES * RCU_LANES; at++) {
                 for (unsigned phase = 0; phase < 2; phase++) {
                     store_relaxed(&limiter.lanes[at].inside[phase], 1);
