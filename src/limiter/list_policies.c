@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weir_list_policies: the policies in force as configured, with the defaults filled in. */
+#include "base/numbers.h"
 #include "limiter/configured_policies.h"
 #include "limiter/policy_lock.h"
 #include "limiter/weir_private.h"
@@ -31,10 +32,11 @@ size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
     policy_lock_take(unlocked);
     const struct policy_set *set = process_policies(&w->limiter.process); /* changed only under the lock */
-    for (size_t i = 0; i < set->count && each != NULL; i++) {
+    /* A process without memory for what another has set, or one that follows a dead one, has other policies for now. */
+    const size_t count = min_u64(set->count, configured_policies_count(w->configured));
+    for (size_t i = 0; i < count && each != NULL; i++) {
         tell(configured_policies_at(w->configured, i), &set->policies[i], each, arg); /* compiled in the same order */
     }
-    const size_t count = set->count;
     policy_lock_release(unlocked);
     return count;
 }

@@ -251,6 +251,9 @@ int shared_policies_prepare(weir *w, const struct policy_set *set, const struct 
         return 0;
     }
     const uint64_t version = load_relaxed(&shared->state->version) + 1; /* written under the lock alone */
+    if (version != shared->loaded + 1) {
+        return -ENOMEM; /* what another process has set could not be read, and would be lost */
+    }
     const size_t place = version % 2;
     struct cursor counted = {NULL, SOURCES_SIZE, true};
     put_sources(&counted, w);
@@ -297,6 +300,7 @@ void shared_policies_load(weir *w)
     if (bytes != NULL) {
         configured_policies_free(w->configured);
         w->configured = configured_policies_from_bytes(bytes, size);
+        from.fits = w->configured != NULL || size == 0;
     }
     for (size_t i = 0; i < OVERRIDE_LISTS && from.fits; i++) {
         take_list(&from, &w->overrides[i]);

@@ -259,6 +259,10 @@ static void test_a_node_asks_the_time_first_and_then_tells_each_interval(void **
     assert_int_equal(f.last.node_lifetime_ms, 10000);
     assert_int_equal(strlen(f.last.node), 12);
     assert_int_equal(strspn(f.last.node, "0123456789abcdef"), 12);
+    struct membership alone; /* by the options of told_open */
+    membership_open(&alone, 1, INTERVAL_MS * MILLISECOND, 10 * MILLISECOND);
+    assert_int_equal(f.w->fleet->membership.await_ns, alone.await_ns);
+    assert_int_equal(f.w->fleet->membership.settle_ns, alone.settle_ns);
     const uint64_t first_ns = f.begun_ns;
     advance(10);
     assert_int_equal(f.rounds, 2); /* at once: the first one had no reports */
@@ -783,6 +787,12 @@ static void test_units_from_before_a_silence_are_known_as_long_as_they_count(voi
         answer.group_count = 1;
         assert_true(report_history_merge(fleet, &subject, &fewer, &rule, &told));
         assert_int_equal(told.remote, 0);
+        /* Where answers are not taken in yet, only a reset gives units back. */
+        assert_false(report_history_acknowledge(fleet, &subject, &fewer, &rule));
+        assert_int_equal(log_room(), 1000 - 5 - 3);
+        answer.reset_us = own_ns / 1000;
+        assert_true(report_history_acknowledge(fleet, &subject, &fewer, &rule));
+        assert_int_equal(log_room(), 1000);
         told_end();
     }
 }

@@ -169,6 +169,16 @@ static void test_what_is_waited_for_is_armed_where_it_differs(void **state)
     send_to(0);
     (void) update(fds, 2, true, d.later_ns);
     assert_true(readable() && poll_set_take(&d.set));
+    /* One that waits to write alone is not told of what there is to read. */
+    while (write(d.own[0], "x", 1) == 1) {
+    }
+    fds[0] = (struct pollfd){.fd = d.own[0], .events = POLLOUT};
+    (void) update(fds, 1, true, d.later_ns);
+    assert_false(readable());
+    char bytes[4096];
+    while (read(d.peer[0], bytes, sizeof(bytes)) > 0) {
+    }
+    assert_true(readable() && poll_set_take(&d.set));
 }
 
 static void test_the_time_makes_it_readable_and_no_socket_ready(void **state)

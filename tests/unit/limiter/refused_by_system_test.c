@@ -431,6 +431,50 @@ static void test_a_change_that_fails_changes_nothing(void **state)
     (void) unlink(path);
 }
 
+/* A process reads what another has set before it goes on. */
+static void test_what_another_process_has_set_is_read_again_after_memory_was_refused(void **state)
+{
+    (void) state;
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    weir *of[2] = {open_named(name, &options), open_named(name, &options)};
+    size_t failed[2] = {0, 0};
+    for (size_t number = 1, all = 1; number <= all; number++) {
+        const weir_policy policies[] = {{.name = "q", .limits = limits, .limit_count = 2},
+                                        {.name = "p", .limits = limits + 1, .limit_count = 1}};
+        all = number;
+        for (int changes = 0; changes < 2; changes++) {
+            char expected[4096];
+            char now[4096];
+            assert_int_equal(weir_set_policies(of[0], policies, 1 + number % 2, NULL), 0);
+            assert_int_equal(weir_set_override(of[0], "q:k", number % 2 != 0 ? "7 7" : "deny", NULL), 0);
+            (void) weir_set_override(of[0], "q:j", NULL, NULL);
+            list_all(of[0], expected);
+            seen = 0;
+            fails = number;
+            if (changes == 0) {
+                list_all(of[1], now);
+                failed[0] += strcmp(now, expected) != 0;
+            } else if (weir_set_override(of[1], "q:j", "allow", NULL) == 0) {
+                (void) strcat(expected, "q:j=allow 1;");
+            } else {
+                failed[1]++;
+            }
+            fails = 0;
+            all = seen >= number ? number + 1 : all; /* until fewer are asked for */
+            for (int i = 1; i >= 0; i--) {
+                list_all(of[i], now);
+                assert_string_equal(now, expected);
+            }
+        }
+    }
+    assert_true(failed[0] >= 1 && failed[1] >= 6); /* reading and changing: of the policies, a list and its texts */
+    weir_close(of[0]);
+    weir_close(of[1]);
+    (void) weir_unlink(name);
+}
+
 /* What policies are to be written to is there before, or is said not to be. */
 static void test_policies_have_room_in_named_memory_before_they_are_written(void **state)
 {
@@ -521,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_a_thread_that_cannot_be_had_is_said),
         cmocka_unit_test(test_a_join_that_fails_may_be_called_again),
         cmocka_unit_test(test_a_change_that_fails_changes_nothing),
+        cmocka_unit_test(test_what_another_process_has_set_is_read_again_after_memory_was_refused),
         cmocka_unit_test(test_policies_have_room_in_named_memory_before_they_are_written),
         cmocka_unit_test(test_a_lead_without_memory_is_taken_up_later),
     };

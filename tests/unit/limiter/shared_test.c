@@ -584,6 +584,10 @@ static void test_what_a_process_left_half_changed_is_put_in_force_anew(void **st
     assert_true(process_policies(&d.of[0]->limiter.process) != before);
     assert_int_equal(weir_find_policy(d.of[2], "p"), 1);
     weir_stats stats;
+    const uint32_t cursor = d.of[0]->repair_cursor;
+    let_pass(10 * MILLISECOND - 1);
+    (void) weir_poll(d.of[0]);
+    assert_int_equal(d.of[0]->repair_cursor, cursor);
     for (int i = 0; i < 4; i++) { /* one place is looked at each time */
         let_pass(10 * MILLISECOND);
         (void) weir_poll(d.of[0]);

@@ -23,6 +23,10 @@ static void test_a_greeting_logs_in_and_asks_what_the_url_makes_needed(void **st
         {"redis://h/12", "SELECT 12\n" INFO, 3},
         {"redis://:secret@h", "AUTH secret\n" INFO, 3},
         {"redis://ann:secret@h/3", "AUTH ann secret\nSELECT 3\n" INFO, 4},
+        {"redis://a:s@h/1", "AUTH a s\nSELECT 1\n" INFO, 4}, /* one letter is enough */
+        {"redis://a:s@h/1", "HELLO 3 AUTH a s\nSELECT 1\n" INFO, 4, true},
+        {"redis://:s@h", "AUTH s\n" INFO, 3},
+        {"redis+sentinel://a/p?sentinel_user=e&sentinel_password=w", "AUTH e w\n", 1},
         {"redis://ann:secret@h/3", "HELLO 3 AUTH ann secret\nSELECT 3\n" INFO, 4, true},
         {"redis://:secret@h", "HELLO 3 AUTH default secret\n" INFO, 3, true},
         {"redis://h", "HELLO 3\n" INFO, 3, true},
