@@ -19,6 +19,7 @@
 #include "base/atomics.h"
 #include "limiter/configured_policies.h"
 #include "limiter/leader.h"
+#include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "support/independent.h"
 #include "support/support.h"
@@ -552,6 +553,31 @@ static void test_configured_policies_are_copied_whole(void **state)
     assert_null(configured_policies_at(NULL, 0));
 }
 
+/* What all processes keep of the sources has room for 32 MiB: more is refused, and nothing is written past that. */
+static void test_sources_that_are_too_long_to_share_are_refused(void **state)
+{
+    (void) state;
+    weir *w = d.of[0];
+    const size_t sizes[] = {33 << 20, (32 << 20) - 1, 1 << 20};
+    char *field = malloc(sizes[0] + 1);
+    assert_non_null(field);
+    char value[] = "deny";
+    struct override_text text = {.field = field, .value = value};
+    const struct override_list own = w->overrides[OVERRIDES_OWN];
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        memset(field, 'x', sizes[i]);
+        field[sizes[i]] = '\0';
+        w->overrides[OVERRIDES_OWN] = (struct override_list){&text, 1};
+        const struct policy_set *set = process_policies(&w->limiter.process);
+        const int result = shared_policies_prepare(w, set, NULL);
+        w->overrides[OVERRIDES_OWN] = own;
+        assert_int_equal(result, sizes[i] < 32 << 19 ? 0 : -ENOMEM);
+    }
+    free(field);
+    assert_int_equal(weir_set_override(d.of[1], "p:k", "deny", NULL), -ENOENT); /* all go on */
+    expect_all_alike();
+}
+
 /* Deaths, and children */
 
 /* Holds the lock of policy changes, and ends so. */
@@ -681,6 +707,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),
+        cmocka_unit_test_setup_teardown(test_sources_that_are_too_long_to_share_are_refused, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_a_process_left_half_changed_is_put_in_force_anew, open_all,
                                         close_all),
         cmocka_unit_test_setup_teardown(test_children_join_or_are_told_why_not, open_all, close_all),
