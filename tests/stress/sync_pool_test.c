@@ -6,6 +6,7 @@
  *
  * Guards: src/process/sync_state.c, src/process/refund_ledger.c, src/process/insert.c
  */
+#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -38,7 +39,8 @@ struct crowd {
     weir *w;
     weir_policy_id policies[2];
     _Atomic uint64_t *seed;
-    _Atomic uint64_t *units; /* units that passed, less refunds */
+    _Atomic uint64_t *units;  /* units that passed, less refunds */
+    _Atomic uint64_t *unsure; /* refunds of keys that may have gone */
 };
 
 static uint64_t real_wall(void *arg)
@@ -67,26 +69,31 @@ static void *crowd_main(void *arg)
     weir_thread *t = weir_attach(crowd->w);
     uint64_t rng = atomic_fetch_add(crowd->seed, 1);
     uint64_t units = 0;
+    uint64_t unsure = 0;
+    const struct process *process = &crowd->w->limiter.process;
     for (int burst = 0; burst < BURSTS; burst++) {
         for (int i = 0; i < BURST; i++) {
             const uint64_t name[4] = {random_below(&rng, NAMES)}; /* longer than the compact state's room */
             const weir_policy_id policy = crowd->policies[name[0] % 2];
             const weir_key key = weir_make_key(crowd->w, policy, name, sizeof(name));
             const uint64_t cost = 2 + random_below(&rng, 3);
+            const uint64_t evictions = evict_begun_count(process);
             if (!weir_check(t, &key, cost, NULL)) {
                 continue;
             }
             units += cost;
-            if (random_below(&rng, 8) == 0) {
-                weir_refund(t, &key,
-                            1); /* the unit was just charged: the last report of a key that is evicted now has it */
+            /* A key that goes between check and refund takes the unit along: nobody knows any more whose it is. */
+            if (random_below(&rng, 8) == 0 && evict_begun_count(process) == evictions) {
+                weir_refund(t, &key, 1);
                 units -= 1;
+                unsure += evict_begun_count(process) != evictions;
             }
         }
         wait_for_room(&crowd->w->limiter.process);
     }
     weir_detach(t);
     (void) atomic_fetch_add(crowd->units, units);
+    (void) atomic_fetch_add(crowd->unsure, unsure);
     return NULL;
 }
 
@@ -150,10 +157,11 @@ static void test_every_unit_is_told_once_whoever_has_a_note(void **state)
     assert_non_null(fleet);
     _Atomic uint64_t seed = test_seed();
     _Atomic uint64_t units = 0;
+    _Atomic uint64_t unsure = 0;
     struct crowd crowds[NODES];
     pthread_t threads[NODES * THREADS];
     for (int i = 0; i < NODES; i++) {
-        crowds[i] = (struct crowd){.seed = &seed, .units = &units};
+        crowds[i] = (struct crowd){.seed = &seed, .units = &units, .unsure = &unsure};
         node_start(fleet, &crowds[i]);
     }
     for (int i = 0; i < NODES * THREADS; i++) {
@@ -172,7 +180,9 @@ static void test_every_unit_is_told_once_whoever_has_a_note(void **state)
         expect_whole(&crowds[i].w->limiter.process);
     }
     assert_int_equal(lost, 0);
-    assert_int_equal(loopback_fleet_sum(fleet, ":window:") + loopback_fleet_sum(fleet, ":bucket:"), units);
+    print_message("# %" PRIu64 " refunds of keys that may have gone\n", unsure);
+    assert_in_range(loopback_fleet_sum(fleet, ":window:") + loopback_fleet_sum(fleet, ":bucket:"), units,
+                    units + unsure);
     for (int i = 0; i < NODES; i++) {
         weir_close(crowds[i].w);
     }

@@ -397,7 +397,8 @@ def test_plots_are_pictures():
 
 def drawn(path, kind):
     """The corners of what a picture has of a kind, "stroke" or "fill": [(colour in percent, [(x, y)...])...]."""
-    found = re.findall(rf'<path[^>]*{kind}:rgb\(([^)]*)\)[^>]* d="([^"]*)"', path.read_text())
+    # An attribute, or up to cairo 1.16 a part of one.
+    found = re.findall(rf'<path[^>]*{kind}(?::|=")rgb\(([^)]*)\)[^>]* d="([^"]*)"', path.read_text())
     return [(tuple(round(float(part)) for part in colour.replace("%", "").split(",")),
              [(float(x), float(y)) for x, y in re.findall(r"([-\d.]+) ([-\d.]+)", corners)]) for colour, corners in found]
 
