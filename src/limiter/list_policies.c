@@ -32,7 +32,7 @@ size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg)
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
     policy_lock_take(unlocked);
     const struct policy_set *set = process_policies(&w->limiter.process); /* changed only under the lock */
-    /* A process without memory for what another has set, or one that follows a dead one, has other policies for now. */
+    /* For want of memory, or where the process died that set them, this one may know others than are in force. */
     const size_t count = min_u64(set->count, configured_policies_count(w->configured));
     for (size_t i = 0; i < count && each != NULL; i++) {
         tell(configured_policies_at(w->configured, i), &set->policies[i], each, arg); /* compiled in the same order */

@@ -139,9 +139,9 @@ def test_wrong_words_are_refused_with_what_is_taken():
                           ("a", "a,1", "a,0,1", "a,4097,1", "a,1,100000001", "a,1,1,0", "a,1,1,1401", "a,1,1,", "a,1,1,1,1", ",1,1",
                            f"{long}n,1,1", 'a",1,1', "a,-1,1", "a,1x,1", "a, 1,1", "a,1,99999999999999999999"))):
         child = start(*words)
-        assert says in child.communicate(timeout=20)[1] and child.returncode == 2, (words, child.returncode)
+        assert says in child.communicate(timeout=60)[1] and child.returncode == 2, (words, child.returncode)
     child = start("--seconds", 1, "--client", f"{long},1,0,1400", "--client", "B-_.9,4096,100000000,1", "--help")
-    assert "--report-every" in child.communicate(timeout=20)[0] and child.returncode == 0
+    assert "--report-every" in child.communicate(timeout=60)[0] and child.returncode == 0
 
 
 if __name__ == "__main__":

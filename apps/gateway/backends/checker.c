@@ -210,7 +210,7 @@ static void check(const struct checker *checker, struct backend *backend, struct
     } else if (!checker->has_probes && refuses) {
         if (is_due && is_spared(checker, backend)) {
             checked->next_ns = now_ns + TRIAL_MS * UINT64_C(1000000);
-            /* One that is refused itself begins nothing. */
+            /* A trial that is refused itself begins no time of trial. */
             if (ask(checker, backend, checked) && checked->trial_start == 0 &&
                 now > atomic_load_explicit(&backend->health.refused_at, memory_order_relaxed)) {
                 checked->trial_start = now;

@@ -96,7 +96,7 @@ static const struct nlmsghdr *receive_answer(const struct route_asker *asker, un
     }
 }
 
-/* The attribute behind another one. The last one may have lost what fills it up. */
+/* The attribute behind another one. Where the last one lacks its padding, nothing is left. */
 static const struct rtattr *next_of(const struct rtattr *attribute, unsigned *left)
 {
     const unsigned size = RTA_ALIGN(attribute->rta_len);

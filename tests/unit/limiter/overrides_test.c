@@ -4,7 +4,7 @@
  * (Overrides of the fleet: shared_policies_test.c.)
  *
  * Guards: src/limiter/key_overrides.c, src/policy/override_set.c, src/policy/entry.c, src/policy/key_form.c,
- * src/limiter/set_policies.c, src/base/percent.c
+ * src/limiter/set_policies.c, src/fleet/fleet.c, src/base/percent.c
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fleet/fleet.h"
+#include "limiter/leader.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -605,6 +607,31 @@ static uint64_t left_out(const struct node *node)
     return load_relaxed(&node->w->fleet->stats.overrides_left_out);
 }
 
+/* A leader that dies between an answer and the policy lock leaves texts in memory that was its own. */
+static void test_entries_that_a_dead_leader_had_read_are_read_anew_and_not_touched(void **state)
+{
+    (void) state;
+    struct nodes n;
+    nodes_init(&n, plain, 1);
+    node_open(&n, 0, 0);
+    weir *w = n.node[0].w;
+    (void) pthread_mutex_lock(&w->shared->policy_lock);
+    loopback_fleet_set_override(n.fleet, "p:key", "deny");
+    pass(&n, 1000);
+    struct override_text *texts = w->fleet->overrides.texts;
+    assert_int_equal(w->fleet->overrides.count, 1);
+    const struct fleet_parts parts = leader_parts(w);
+    fleet_adopt(w->fleet, &parts);
+    (void) pthread_mutex_unlock(&w->shared->policy_lock);
+    assert_true(w->fleet->overrides.texts == NULL && w->fleet->overrides.count == 0);
+    pass(&n, 1000);
+    expect_list(w, "p:key=deny fleet;");
+    assert_ptr_not_equal(w->overrides[OVERRIDES_FLEET].texts, texts);
+    assert_string_equal(texts[0].field, "p:key");
+    overrides_drop(texts, 1);
+    nodes_stop(&n);
+}
+
 /* What of the fleet's entries is too long, or malformed, is logged once; the others are in force. */
 static void test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_once(void **state)
 {
@@ -679,6 +706,7 @@ int main(void)
         desk_test(test_there_are_at_most_ten_thousand_entries),
         cmocka_unit_test(test_records_bear_the_name_and_entries_set_here_stand_above_the_fleets),
         cmocka_unit_test(test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_once),
+        cmocka_unit_test(test_entries_that_a_dead_leader_had_read_are_read_anew_and_not_touched),
         cmocka_unit_test(test_entries_change_under_checks),
     };
     return cmocka_run_group_tests_name("unit/limiter/overrides", tests, NULL, NULL);

@@ -337,9 +337,12 @@ static int change(struct desk *desk, int (*make)(const struct desk *desk, weir_e
 {
     const size_t number = fails;
     fails = 0;
-    const weir_policy first = {.name = "p", .limits = limits, .limit_count = 1};
-    assert_int_equal(weir_set_policies(desk->w, &first, 1, NULL), 0);
+    const weir_policy both[] = {{.name = "p", .limits = limits, .limit_count = 1},
+                                {.name = "q", .limits = limits, .limit_count = 1}};
+    assert_int_equal(weir_set_policies(desk->w, both, 2, NULL), 0);
     assert_int_equal(weir_set_override(desk->w, "p:k", "7", NULL), 0);
+    assert_int_equal(weir_set_override(desk->w, "q:k", "deny", NULL), 0); /* not in force without the policy */
+    assert_int_equal(weir_set_policies(desk->w, both, 1, NULL), 0);
     (void) weir_set_override(desk->w, "p:new", NULL, NULL);
     assert_int_equal(weir_set_key_form(desk->w, "p", NULL, NULL), 0);
     list_all(desk->w, desk->before);
