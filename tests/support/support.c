@@ -12,6 +12,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "support/draw.h"
+
 static uint64_t fake_monotonic(void *arg)
 {
     return ((const struct fake_clock *) arg)->monotonic_ns;
@@ -56,12 +59,36 @@ void nap_ms(long ms)
     (void) nanosleep(&pause, NULL);
 }
 
-uint64_t test_seed(void)
+static uint64_t seed;
+
+static void choose_seed(void)
 {
     const char *given = getenv("WEIR_TEST_SEED");
-    const uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : real_ns();
-    print_message("# seed: WEIR_TEST_SEED=%" PRIu64 "\n", seed);
+    seed = given != NULL ? strtoull(given, NULL, 0) : real_ns();
+    (void) fprintf(stderr, "# seed: WEIR_TEST_SEED=%" PRIu64 "\n", seed);
+}
+
+uint64_t test_seed(void)
+{
+    static pthread_once_t chosen = PTHREAD_ONCE_INIT;
+    (void) pthread_once(&chosen, choose_seed);
     return seed;
+}
+
+/*
+ * The linker's --wrap leads here (tests/meson.build), so that a seed draws as well where the keys of a test lie. Each
+ * weir of a process has a secret of its own.
+ */
+int __wrap_hash_secret_fill(struct hash_secret *secret);
+
+int __wrap_hash_secret_fill(struct hash_secret *secret)
+{
+    static atomic_uint_fast64_t filled;
+    uint64_t random = hash_mix(test_seed() + atomic_fetch_add(&filled, 1));
+    for (size_t i = 0; i < sizeof(secret->bytes); i++) {
+        secret->bytes[i] = (unsigned char) random_next(&random);
+    }
+    return 0;
 }
 
 weir *open_or_fail(const weir_options *options)

@@ -51,7 +51,7 @@ uint64_t real_wall_ns(void *arg);
 
 void nap_ms(long ms);
 
-/* A seed for random_next, which is printed, and taken from WEIR_TEST_SEED where that is set. */
+/* The seed of this process for random_next(): that of WEIR_TEST_SEED, or a new one. It is printed. */
 uint64_t test_seed(void);
 
 /* Opens with these options (NULL: defaults), or fails the test. */

@@ -390,8 +390,6 @@ static void test_a_record_that_gives_way_to_a_new_keys_is_counted_and_a_greater_
     struct alone s;
     uint64_t rng = test_seed();
     alone_open(&s, WEIR_FIXED_WINDOW, false);
-    fill_pairs(&s, 100);
-    be_full(&s);
     const struct usage usage = {10, BARE_NOW_NS + HOUR};
     for (int i = 0; i < 20000; i++) {
         (void) sketch_record(&s.process.sketch, random_next(&rng), usage, SKETCH_UNDER_HALF, BARE_NOW_NS);
@@ -403,6 +401,8 @@ static void test_a_record_that_gives_way_to_a_new_keys_is_counted_and_a_greater_
         s.new.hash++;
     }
     const uint64_t kept = s.new.hash;
+    fill_pairs(&s, 100);
+    be_full(&s);
     s.new.cost = 10;
     struct state first;
     assert_false(admission_charge(&s.process, &s.new, &first)); /* it would end sooner than all that are there */
