@@ -454,11 +454,14 @@ static void test_logs_of_keys_that_come_and_go_lose_no_memory(void **state)
     weir_stats stats;
     weir_get_stats(crowd.w, &stats);
     assert_true(stats.evicted_used_count + stats.evicted_unused_count > 1000 && stats.untracked_count != 0);
-    /* When the last one's window is over, all windows are, and all of it can be used again. */
+    /* When the last one's window is over, all windows are, and all of it can be used again. The last one is the second
+     * here, since the threads' clocks may have been a tick ahead when the first was charged. */
     weir_thread *t = weir_attach(crowd.w);
     const weir_key last = weir_make_key(crowd.w, crowd.small, "last", 4);
-    weir_charge(t, &last, 1);
-    assert_int_equal(wait_for_units(t, &last, limits[0].limit), limits[0].limit);
+    for (int i = 0; i < 2; i++) {
+        weir_charge(t, &last, 1);
+        assert_int_equal(wait_for_units(t, &last, limits[0].limit), limits[0].limit);
+    }
     weir_detach(t);
     const uint64_t room = fill(both[1]);
     assert_true(room >= 64 && room < 1000);
