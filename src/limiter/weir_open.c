@@ -119,7 +119,6 @@ static void weir_enter(weir *w, enum named_entry entry)
         w->transport->ops->close(w->transport); /* a leader opens one: see leader.c */
         w->transport = NULL;
     }
-    w->set_in_force = process_policies(&w->limiter.process);
     w->named.replaced = REPLACED_NONE; /* if it was, by another process */
 }
 

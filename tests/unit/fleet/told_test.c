@@ -521,31 +521,56 @@ static void test_a_fleet_that_has_lost_its_data_is_told_everything_once(void **s
     told_end();
 }
 
-/* A round has room for a thousand reports; the rest follows at once. */
+/* A round has room for a thousand reports; the rest follows at once, and so does what is new before it. */
 static void test_what_a_round_has_no_room_for_follows_at_once(void **state)
 {
     (void) state;
     max_keys = 10000;
     told_start(&minute);
     max_keys = 1000;
-    for (uint32_t i = 0; i < 2500; i++) {
-        const weir_key key = weir_make_key(f.w, weir_find_policy(f.w, "p"), (const char *) &i, sizeof(i));
+    static uint32_t names[3000];
+    size_t named = 0;
+    while (named < 2500) {
+        names[named] = (uint32_t) named;
+        const weir_key key = weir_make_key(f.w, weir_find_policy(f.w, "p"), &names[named++], sizeof(names[0]));
         weir_charge(f.t, &key, 600);
     }
     size_t told = 0;
     unsigned rounds = 0;
-    uint64_t first_ns = 0;
-    for (unsigned i = 0; i < INTERVAL_MS / STEP_MS + 3 && told < 2500; i++) {
+    for (unsigned i = 0; i < INTERVAL_MS / STEP_MS + 3 && told < named; i++) {
         f.told_count = 0;
         advance(STEP_MS);
         assert_true(f.told_count <= 1000);
-        first_ns = first_ns == 0 && f.told_count != 0 ? f.begun_ns : first_ns;
+        struct node node = {.w = f.w, .t = f.t};
+        while (rounds == 0 && f.told_count != 0) {
+            names[named] = (uint32_t) named;
+            node.key = weir_make_key(f.w, weir_find_policy(f.w, "p"), &names[named++], sizeof(names[0]));
+            weir_charge(f.t, &node.key, 1);
+            if (cell_of(&node) < f.w->fleet->gather.dirty_cursor) {
+                break;
+            }
+        }
         rounds += f.told_count != 0;
         told += f.told_count;
     }
-    assert_int_equal(told, 2500);
+    assert_int_equal(told, named);
     assert_in_range(rounds, 3, 6); /* and a bound in time */
     told_end();
+}
+
+static void test_the_last_round_tells_what_is_left_and_that_the_node_leaves(void **state)
+{
+    (void) state;
+    told_start(&minute);
+    weir_charge(f.t, &f.key, 7);
+    pass_ms(INTERVAL_MS);
+    assert_true(f.rounds > 1 && !f.last.leaves);
+    weir_charge(f.t, &f.key, 5);
+    f.told_count = 0;
+    weir_close(f.w);
+    assert_true(f.last.leaves);
+    assert_int_equal(f.told_count, 1);
+    assert_int_equal(f.told[0].count, 12);
 }
 
 static void test_an_answer_moves_a_bucket_to_the_fleets_time(void **state)
@@ -1053,6 +1078,7 @@ int main(void)
         cmocka_unit_test(test_what_was_not_answered_is_told_again_and_what_was_refused_is_not),
         cmocka_unit_test(test_a_fleet_that_has_lost_its_data_is_told_everything_once),
         cmocka_unit_test(test_what_a_round_has_no_room_for_follows_at_once),
+        cmocka_unit_test(test_the_last_round_tells_what_is_left_and_that_the_node_leaves),
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
