@@ -553,8 +553,8 @@ static void test_what_a_round_has_no_room_for_follows_at_once(void **state)
         rounds += f.told_count != 0;
         told += f.told_count;
     }
-    assert_int_equal(told, named);
-    assert_in_range(rounds, 3, 6); /* and a bound in time */
+    assert_in_range(told, named, named + 5); /* a key that a new one has moved is told again */
+    assert_in_range(rounds, 3, 6);           /* and a bound in time */
     told_end();
 }
 
