@@ -640,6 +640,33 @@ static uint64_t log_room(void)
     return room(&node);
 }
 
+/* A round has room for few logs, each in a place of its own; the rest follows at once. */
+static void test_logs_that_a_round_has_no_room_for_follow_at_once(void **state)
+{
+    (void) state;
+    static uint32_t names[300];
+    told_start(&log_limit);
+    answer_log(2, 2);
+    for (uint32_t i = 0; i < 300; i++) {
+        names[i] = i;
+        const weir_key key = weir_make_key(f.w, weir_find_policy(f.w, "p"), &names[i], sizeof(names[i]));
+        weir_charge(f.t, &key, 2);
+    }
+    size_t told = 0;
+    for (unsigned i = 0; i < INTERVAL_MS / STEP_MS + 3 && told < 300; i++) {
+        f.told_count = 0;
+        advance(STEP_MS);
+        assert_in_range(f.told_count, 0, ROUND_HISTORIES);
+        for (size_t at = 0; at < f.told_count; at++) {
+            assert_int_equal(f.told[at].count, 2);
+            assert_ptr_equal(f.told[at].history, f.told[0].history + at);
+        }
+        told += f.told_count;
+    }
+    assert_int_equal(told, 300);
+    told_end();
+}
+
 static void test_a_log_is_told_unit_by_unit(void **state)
 {
     (void) state;
@@ -1081,6 +1108,7 @@ int main(void)
         cmocka_unit_test(test_the_last_round_tells_what_is_left_and_that_the_node_leaves),
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
+        cmocka_unit_test(test_logs_that_a_round_has_no_room_for_follow_at_once),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
         cmocka_unit_test(test_units_from_before_a_silence_are_known_as_long_as_they_count),
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
