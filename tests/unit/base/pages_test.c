@@ -134,8 +134,13 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
     }
     unsigned char *small = pages_reserve(100000, PAGES_PRESENT);
     unsigned char *sparse = pages_reserve(8 << 20, PAGES_SPARSE);
+    unsigned char *large = pages_reserve(8 << 20, 0);
+    const bool kernel_has_huge = mapping_of(large).huge;
     assert_false(mapping_of(small).huge);
     assert_false(mapping_of(sparse).huge);
+    assert_int_equal(mapping_of(small).small, kernel_has_huge);
+    assert_int_equal(mapping_of(sparse).small, kernel_has_huge);
+    pages_release(large, 8 << 20);
     assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
     assert_int_equal(present_pages(sparse, 8 << 20), 0);
     sparse[5 << 20] = 1;

@@ -6,6 +6,7 @@
  * src/base/dwcas.h, src/base/reference.h, src/base/spin.h, src/base/record_hash.c, src/base/atomics.h
  */
 #include <linux/membarrier.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -142,6 +143,69 @@ static void test_a_barrier_is_there_where_the_kernel_has_it(void **state)
     }
 }
 
+/* A kernel of the test's own. The linker's --wrap leads the library's calls here. */
+static struct {
+    bool replaced;
+    long known;          /* the answer to a query */
+    int refused;         /* a command */
+    int asked[8], count; /* commands but queries */
+} kernel;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+    va_list arguments;
+    va_start(arguments, number);
+    const int command = va_arg(arguments, int);
+    va_end(arguments);
+    if (!kernel.replaced) {
+        return __real_syscall(number, command, 0, 0);
+    }
+    assert_int_equal(number, SYS_membarrier);
+    if (command == MEMBARRIER_CMD_QUERY) {
+        return kernel.known;
+    }
+    assert_in_range(kernel.count, 0, 7);
+    kernel.asked[kernel.count++] = command;
+    return command == kernel.refused ? -1 : 0;
+}
+
+static void test_a_barrier_that_the_kernel_has_not_or_refuses_is_not_there(void **state)
+{
+    (void) state;
+    static const int commands[][2] = {
+        [BARRIER_OWN] = {MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED},
+        [BARRIER_JOINED] = {MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED}};
+    kernel.replaced = true;
+    for (int reach = 0; reach < 2; reach++) {
+        const enum barrier_reach as = (enum barrier_reach) reach;
+        const struct {
+            long known;
+            int refused;
+            bool there;
+        } all[] = {{commands[reach][0], 0, true},
+                   {0xffff, 0, true},
+                   {-1, 0, false},
+                   {0, 0, false},
+                   {0xffff & ~commands[reach][0], 0, false},
+                   {0xffff, commands[reach][1], false},
+                   {0xffff, commands[1 - reach][1], true}};
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+            kernel.known = all[i].known;
+            kernel.refused = all[i].refused;
+            kernel.count = 0;
+            assert_int_equal(barrier_available(as), all[i].there);
+            assert_true(!all[i].there || (kernel.count == 1 && kernel.asked[0] == commands[reach][1]));
+        }
+        kernel.count = 0;
+        barrier_all_threads(as);
+        assert_true(kernel.count == 1 && kernel.asked[0] == commands[reach][0]);
+    }
+    kernel.replaced = false;
+}
+
 static void test_two_words_are_swapped_where_both_are_as_expected(void **state)
 {
     (void) state;
@@ -220,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_a_record_hash_without_a_secret_has_a_fixed_one),
         cmocka_unit_test(test_times_are_the_hosts_or_the_systems),
         cmocka_unit_test(test_a_barrier_is_there_where_the_kernel_has_it),
+        cmocka_unit_test(test_a_barrier_that_the_kernel_has_not_or_refuses_is_not_there),
         cmocka_unit_test(test_two_words_are_swapped_where_both_are_as_expected),
         cmocka_unit_test(test_a_reference_holds_wherever_its_memory_lies),
         cmocka_unit_test(test_a_lock_is_taken_once_and_says_by_whom),

@@ -110,6 +110,9 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     struct server p;
     server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
+    /* What a handle counts that nobody has attached is no denial. */
+    assert_int_equal(load_relaxed(&p.w->limiter.shared->thread_high), 1);
+    store_relaxed(&p.w->limiter.threads[1].tallies[id].denied, 77);
     let_pass(&p, 3000);
     assert_int_equal(p.count, 0);
     deny(&p, id, "greedy", 40);

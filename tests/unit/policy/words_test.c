@@ -145,6 +145,9 @@ static void test_the_words_and_aliases_end_with_their_counts(void **state)
     assert_null(words_alias(&words, "late"));
     assert_null(words_nearest(&words, "behind", &distance));
     assert_string_equal(words_list(&words, out, sizeof(out)), "shadow, enforce");
+    static const struct words none = {.names = names};
+    assert_string_equal(words_list(&none, out, sizeof(out)), "");
+    assert_int_equal(words_find(&none, "shadow"), WORD_NONE);
 }
 
 static void test_a_list_of_words_is_cut_where_the_buffer_ends(void **state)
