@@ -5,11 +5,13 @@
  * Guards: src/base/hash.c, src/base/hash_inl.h, src/base/hash.h, src/base/clock.h, src/base/barrier.c,
  * src/base/dwcas.h, src/base/reference.h, src/base/spin.h, src/base/record_hash.c, src/base/atomics.h
  */
+#include <errno.h>
 #include <linux/membarrier.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -42,6 +44,56 @@ static void test_a_secret_is_random_in_all_its_bytes(void **state)
         assert_true(changed[j]);
     }
     assert_int_equal(one.behind, 77);
+}
+
+/* What the kernel gives at once, in the order of the calls; -1: a signal came, -2: it has none. Then all. */
+static int pieces[8], taken, piece_count;
+
+ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags);
+
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
+{
+    const int piece = taken < piece_count ? pieces[taken] : (int) size;
+    taken++;
+    if (piece < 0) {
+        errno = piece == -1 ? EINTR : ENOSYS;
+        return -1;
+    }
+    return __real_getrandom(out, (size_t) piece < size ? (size_t) piece : size, flags);
+}
+
+static void test_a_secret_that_comes_by_pieces_is_whole(void **state)
+{
+    (void) state;
+    static const struct {
+        int pieces[4], calls, result;
+    } all[] = {{{0}, 1, 0},
+               {{1, 190, -1, 1}, 4, 0},
+               {{-1, -1, 100, 50}, 5, 0},
+               {{100, 100, 100, 1}, 2, 0}, /* no more than there is room for */
+               {{64, -2}, 2, -ENOSYS},
+               {{-2}, 1, -ENOSYS}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct {
+            struct hash_secret secret;
+            unsigned char behind[HASH_SECRET_SIZE];
+        } one;
+        memset(&one, 0, sizeof(one));
+        memcpy(pieces, all[i].pieces, sizeof(all[i].pieces));
+        piece_count = i == 0 ? 0 : 4;
+        taken = 0;
+        assert_int_equal(hash_secret_fill(&one.secret), all[i].result);
+        assert_int_equal(taken, all[i].calls);
+        for (size_t j = 0; j < HASH_SECRET_SIZE; j++) {
+            assert_int_equal(one.behind[j], 0);
+        }
+        /* Of sixteen bytes at the end one at least is not 0: else as likely as one of 2^128. */
+        static const unsigned char zeros[16];
+        const bool whole = memcmp(one.secret.bytes + HASH_SECRET_SIZE - 16, zeros, 16) != 0;
+        assert_int_equal(whole, all[i].result == 0);
+    }
+    piece_count = 0;
 }
 
 static void test_hashes_are_xxhashs_of_any_length(void **state)
@@ -280,6 +332,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_secret_is_random_in_all_its_bytes),
+        cmocka_unit_test(test_a_secret_that_comes_by_pieces_is_whole),
         cmocka_unit_test(test_hashes_are_xxhashs_of_any_length),
         cmocka_unit_test(test_a_record_hash_without_a_secret_has_a_fixed_one),
         cmocka_unit_test(test_times_are_the_hosts_or_the_systems),
