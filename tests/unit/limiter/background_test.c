@@ -235,6 +235,14 @@ static bool find_thread(char *status, size_t size)
     return false;
 }
 
+/* How often it has waited for something. */
+static unsigned long long times_given_up(const char *status)
+{
+    static const char field[] = "\nvoluntary_ctxt_switches:";
+    const char *at = strstr(status, field);
+    return at != NULL ? strtoull(at + strlen(field), NULL, 10) : 0;
+}
+
 static void test_the_thread_has_a_name_and_takes_no_signals_of_the_host(void **state)
 {
     (void) state;
@@ -259,6 +267,13 @@ static void test_the_thread_has_a_name_and_takes_no_signals_of_the_host(void **s
         const unsigned long long mask = strtoull(blocked + strlen("SigBlk:\t"), NULL, 16);
         assert_true((mask >> (SIGTERM - 1) & 1) != 0 && (mask >> (SIGINT - 1) & 1) != 0 &&
                     (mask >> (SIGALRM - 1) & 1) != 0);
+        /* Between two looks it waits, and gives its processor up. */
+        const unsigned long long given_up = times_given_up(status);
+        while (found && times_given_up(status) < given_up + 3 && real_ns() < until_ns) {
+            nap_ms(10);
+            found = find_thread(status, sizeof(status));
+        }
+        assert_true(found && times_given_up(status) >= given_up + 3);
     }
     weir_close(w);
     assert_false(find_thread(status, sizeof(status)));

@@ -9,11 +9,13 @@
  * src/limiter/denial_log.c, src/limiter/background.c
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/atomics.h"
@@ -509,6 +511,71 @@ static void test_an_opener_goes_on_from_those_that_have_closed(void **state)
     assert_int_equal(v.retry_after_ns, 23 * HOUR);
 }
 
+static void keep_warning(void *arg, weir_log_level level, const char *message)
+{
+    (void) arg;
+    if (level == WEIR_LOG_WARNING) {
+        lines.count++;
+        (void) snprintf(lines.last, sizeof(lines.last), "%s", message);
+    }
+}
+
+static void test_it_is_said_once_that_an_old_segment_was_given_up(void **state)
+{
+    (void) state;
+    static const char mark[16] = "weir segment";
+    static const char *const why[] = {[REPLACED_HALF] = "the segment was left half made by a process that died",
+                                      [REPLACED_BROKEN] = "the segment could not be repaired"};
+    char other[SEGMENT_NAME_SIZE];
+    segment_name(other, "replaced");
+    const int fd = shm_open(other, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(write(fd, mark, sizeof(mark)), sizeof(mark));
+    assert_int_equal(close(fd), 0);
+    weir_options options = some_options();
+    options.log = keep_warning;
+    weir *w = open_named(other, &options);
+    for (enum named_replaced replaced = REPLACED_HALF; replaced <= REPLACED_BROKEN; replaced++) {
+        char says[sizeof(lines.last)];
+        assert_true(w->named.replaced == replaced || replaced == REPLACED_BROKEN);
+        w->named.replaced = replaced;
+        memset(&lines, 0, sizeof(lines));
+        assert_true(weir_poll(w) >= 0);
+        assert_true(weir_poll(w) >= 0);
+        assert_int_equal(lines.count, 1);
+        (void) snprintf(says, sizeof(says), "%s: %s, and a new segment was made: all limits begin anew", other,
+                        why[replaced]);
+        assert_string_equal(lines.last, says);
+    }
+    /* Without a log nobody is told, also not later. */
+    w->named.replaced = REPLACED_HALF;
+    w->options.log = NULL;
+    assert_true(weir_poll(w) >= 0);
+    assert_int_equal(w->named.replaced, REPLACED_NONE);
+    weir_close(w);
+    (void) weir_unlink(other);
+}
+
+static void test_an_opener_with_other_options_is_told_of_which_segment(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    options.max_processes = 4;
+    options.max_keys++;
+    options.shared_name = name;
+    weir *w = NULL;
+    weir_error error;
+    char says[sizeof(error.message)];
+    assert_int_equal(weir_open(&options, &w, &error), -EINVAL);
+    assert_int_equal(error.code, -EINVAL);
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": options: max_keys is 2001, and the segment was made with 2000; give all processes the "
+                    "same, or remove the segment with weir_unlink",
+                    name);
+    assert_string_equal(error.message, says);
+    assert_int_equal(weir_open(&options, &w, NULL), -EINVAL);
+    assert_null(w);
+}
+
 /* The copy of configured policies that each process makes has texts of its own, and no other fields. */
 static void test_configured_policies_are_copied_whole(void **state)
 {
@@ -706,6 +773,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_leader_logs_what_is_denied_from_then_on, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_it_is_said_once_that_an_old_segment_was_given_up, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_an_opener_with_other_options_is_told_of_which_segment, open_all,
+                                        close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),
         cmocka_unit_test_setup_teardown(test_sources_that_are_too_long_to_share_are_refused, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_a_process_left_half_changed_is_put_in_force_anew, open_all,
