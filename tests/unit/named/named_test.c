@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "named/segment_header.h"
@@ -129,6 +131,76 @@ static void test_the_name_of_another_memory_is_not_removed(void **state)
     assert_int_equal(segment_size(name), -1);
 }
 
+static void expect_refused(int code, const char *says)
+{
+    const weir_options options = some_options();
+    struct named named;
+    struct pages_owner pages;
+    weir_error error = {.code = 0};
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, &error), code);
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.message, says);
+}
+
+/* It is left as it is, and the lock of it is given back. */
+static void test_memory_that_others_may_have_written_is_refused(void **state)
+{
+    (void) state;
+    char says[300];
+    const size_t descriptors = count_descriptors();
+    const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "something", 9), 9);
+    for (mode_t bit = 1; bit <= 040; bit *= 2) {
+        assert_int_equal(fchmod(fd, 0600 | bit), 0);
+        (void) snprintf(says, sizeof(says),
+                        "\"%s\" has mode %04o, so that other users may open it; remove it with weir_unlink", name,
+                        0600U | (unsigned) bit);
+        expect_refused(-EACCES, says);
+    }
+    assert_int_equal(fchmod(fd, 0600), 0);
+    if (geteuid() == 0 && fchown(fd, 12345, (gid_t) -1) == 0) {
+        (void) snprintf(says, sizeof(says),
+                        "\"%s\" belongs to user 12345, and this process is of user 0; choose another shared_name",
+                        name);
+        expect_refused(-EACCES, says);
+        assert_int_equal(fchown(fd, 0, (gid_t) -1), 0);
+    }
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\" is damaged, or is no segment of weir's; choose another shared_name, or remove it with "
+                    "weir_unlink",
+                    name);
+    expect_refused(-EBADMSG, says);
+    assert_int_equal(segment_size(name), 9);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(count_descriptors(), descriptors);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+/* As a forked child does that joins; here the descriptor of the lock is 0. */
+static void test_a_lock_that_is_taken_again_is_given_back(void **state)
+{
+    (void) state;
+    const weir_options options = some_options();
+    struct named named;
+    struct pages_owner pages;
+    int lock_fd = -1;
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, NULL), 0);
+    segment_unlock(&named.segment);
+    const int kept = take_0_away();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(named_lock(&named, &lock_fd), 0);
+        assert_int_equal(lock_fd, 0);
+        assert_int_equal(flock(named.segment.fd, LOCK_EX | LOCK_NB), -1);
+        named_unlock(lock_fd);
+        assert_int_equal(fcntl(0, F_GETFD), -1);
+    }
+    give_back_0(kept);
+    assert_int_equal(flock(named.segment.fd, LOCK_EX | LOCK_NB), 0);
+    named_close(&named);
+}
+
 static void test_grants_are_given_where_all_that_entered_may(void **state)
 {
     (void) state;
@@ -239,6 +311,8 @@ int main(void)
         cmocka_unit_test(test_a_name_has_a_slash_at_its_beginning_and_no_other),
         cmocka_unit_test(test_new_memory_has_room_for_all_that_the_options_ask_for),
         cmocka_unit_test(test_the_name_of_another_memory_is_not_removed),
+        cmocka_unit_test(test_memory_that_others_may_have_written_is_refused),
+        cmocka_unit_test(test_a_lock_that_is_taken_again_is_given_back),
         cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
         cmocka_unit_test(test_an_opener_without_room_says_how_much_is_needed),
         cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),

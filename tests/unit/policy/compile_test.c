@@ -186,6 +186,28 @@ static void test_a_policy_has_the_fields_that_it_was_given(void **state)
     process_free(p);
 }
 
+/* The outage mode sets them. */
+static void test_a_rule_has_the_numbers_in_force_and_all_else_as_configured(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 3};
+    struct process *p = process_new();
+    struct policy *policy = compile_one(p, &limit, 1);
+    struct policy_limit *now = &policy->limits[0];
+    const struct rule was = policy_rule(now);
+    store_relaxed(&now->limit_now, 11);
+    store_relaxed(&now->unit_now, 12);
+    store_relaxed(&now->tolerance_now, 13);
+    store_relaxed(&now->history_max, 14);
+    const struct rule rule = policy_rule(now);
+    assert_true(rule.limit == 11 && rule.unit == 12 && rule.tolerance == 13 && rule.history_max == 14);
+    assert_true(rule.algorithm == was.algorithm && rule.period_ns == was.period_ns && rule.ahead == was.ahead);
+    assert_true(rule.origin_ns == was.origin_ns && rule.rate_id == was.rate_id && rule.rate_table == was.rate_table);
+    assert_true(now->rule.limit == 10 && now->rule.unit == was.unit && now->rule.tolerance == was.tolerance);
+    free_one(policy);
+    process_free(p);
+}
+
 static void test_short_periods_go_by_the_clock_and_queues_grant_nothing(void **state)
 {
     (void) state;
@@ -724,6 +746,7 @@ int main(void)
         cmocka_unit_test(test_a_label_is_the_letter_and_the_period_in_its_largest_unit),
         cmocka_unit_test(test_a_limit_is_the_same_one_while_its_algorithm_and_period_are),
         cmocka_unit_test(test_a_policy_has_the_fields_that_it_was_given),
+        cmocka_unit_test(test_a_rule_has_the_numbers_in_force_and_all_else_as_configured),
         cmocka_unit_test(test_short_periods_go_by_the_clock_and_queues_grant_nothing),
         cmocka_unit_test(test_an_override_has_its_own_numbers_and_all_else_of_its_policy),
         cmocka_unit_test(test_names_keep_their_ids_and_tiers_share_a_group),
