@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/atomics.h"
@@ -555,6 +556,17 @@ static void test_it_is_said_once_that_an_old_segment_was_given_up(void **state)
     (void) weir_unlink(other);
 }
 
+/* Of policies and rates there may be 100 MiB. */
+static void test_what_may_be_needed_later_takes_no_memory_before(void **state)
+{
+    (void) state;
+    struct stat about;
+    const int fd = shm_open(name, O_RDONLY, 0);
+    assert_int_equal(fstat(fd, &about), 0);
+    assert_int_equal(close(fd), 0);
+    assert_in_range(about.st_blocks * 512, 1, 32 << 20);
+}
+
 static void test_an_opener_with_other_options_is_told_of_which_segment(void **state)
 {
     (void) state;
@@ -774,6 +786,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_it_is_said_once_that_an_old_segment_was_given_up, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_what_may_be_needed_later_takes_no_memory_before, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_with_other_options_is_told_of_which_segment, open_all,
                                         close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),

@@ -188,7 +188,7 @@ static void test_a_lock_that_is_taken_again_is_given_back(void **state)
     int lock_fd = -1;
     assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, NULL), 0);
     segment_unlock(&named.segment);
-    const int kept = take_0_away();
+    int kept = take_0_away();
     for (int i = 0; i < 2; i++) {
         assert_int_equal(named_lock(&named, &lock_fd), 0);
         assert_int_equal(lock_fd, 0);
@@ -199,6 +199,16 @@ static void test_a_lock_that_is_taken_again_is_given_back(void **state)
     give_back_0(kept);
     assert_int_equal(flock(named.segment.fd, LOCK_EX | LOCK_NB), 0);
     named_close(&named);
+    /* A child that was forked has the descriptor too, and keeps no lock by it. */
+    kept = take_0_away();
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, NULL), 0);
+    assert_int_equal(named.segment.fd, 0);
+    const struct segment childs = {.fd = fcntl(0, F_DUPFD_CLOEXEC, 3)};
+    named_close(&named);
+    give_back_0(kept);
+    assert_int_equal(segment_lock_again(&childs, &lock_fd), 0);
+    segment_unlock_again(lock_fd);
+    assert_int_equal(close(childs.fd), 0);
 }
 
 static void test_grants_are_given_where_all_that_entered_may(void **state)
