@@ -175,6 +175,31 @@ static void test_it_ticks_each_millisecond_and_says_when_it_is_due_again(void **
     weir_close(w);
 }
 
+static void test_with_a_clock_of_the_host_each_move_of_time_is_a_tick_and_nothing_else_is(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, UINT64_C(1767225600) * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_keys = 1000;
+    weir *w = open_or_fail(&options);
+    assert_int_not_equal(load_relaxed(&w->limiter.shared->line.offset_ns), 0);
+    assert_true(weir_poll(w) >= 0);
+    static const uint64_t moves_ns[] = {1, MILLISECOND, HOUR, 1, 2};
+    for (size_t i = 0; i < sizeof(moves_ns) / sizeof(moves_ns[0]); i++) {
+        const uint32_t epoch = epoch_of(w);
+        fake_clock_advance(&clock, moves_ns[i]);
+        for (int j = 0; j < 3; j++) {
+            const uint64_t now_ns = clock.clock.monotonic_ns(clock.clock.arg);
+            assert_int_equal(background_poll(w, now_ns), now_ns + MILLISECOND);
+            assert_int_equal(epoch_of(w), epoch + 1);
+            assert_int_equal(load_relaxed(&w->limiter.shared->line.now_ns), clock.wall_ns);
+        }
+    }
+    weir_close(w);
+}
+
 /* Either handle keeps it awake, and wakes it. What threads were granted is taken back when it falls asleep. */
 static void test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next(void **state)
 {
@@ -330,6 +355,7 @@ int main(void)
         cmocka_unit_test(test_a_pass_goes_by_pieces_and_a_late_caller_makes_up_for_it),
         cmocka_unit_test(test_what_an_idle_thread_holds_comes_back_while_others_are_busy),
         cmocka_unit_test(test_it_ticks_each_millisecond_and_says_when_it_is_due_again),
+        cmocka_unit_test(test_with_a_clock_of_the_host_each_move_of_time_is_a_tick_and_nothing_else_is),
         cmocka_unit_test(test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next),
         cmocka_unit_test(test_the_thread_has_a_name_and_takes_no_signals_of_the_host),
         cmocka_unit_test(test_a_sync_is_done_or_its_time_is_over),

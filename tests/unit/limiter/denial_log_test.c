@@ -235,6 +235,28 @@ static void test_tiers_are_told_of_with_their_policy(void **state)
     server_close(&p);
 }
 
+static void test_a_policy_that_comes_later_is_told_of_as_well(void **state)
+{
+    (void) state;
+    struct server p;
+    server_open(&p, false);
+    const weir_policy policies[] = {{.name = "api", .limits = &ten, .limit_count = 1},
+                                    {.name = "login/free", .limits = &ten, .limit_count = 1},
+                                    {.name = "login", .limits = &ten, .limit_count = 1}};
+    for (size_t count = 0; count <= 3; count++) {
+        set_policies(p.w, policies, count);
+        let_pass(&p, 2000);
+    }
+    deny(&p, weir_find_policy(p.w, "login/free"), "a", 2);
+    deny(&p, weir_find_policy(p.w, "login"), "b", 3);
+    deny(&p, weir_find_policy(p.w, "api"), "c", 4);
+    let_pass(&p, 2000);
+    is_line(&p, 0, 10000, "policy api begins to deny: 4 checks in 2 s, most by api:c (4 units)");
+    is_line(&p, 1, 10000, "policy login begins to deny: 5 checks in 2 s, most by login:b (3 units), login:a (2 units)");
+    assert_int_equal(p.count, 2);
+    server_close(&p);
+}
+
 static void test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_count_every_denial(void **state)
 {
     (void) state;
@@ -473,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_a_policy_in_shadow_mode_would_deny),
         cmocka_unit_test(test_a_policy_whose_mode_changes_goes_on_with_the_other_words),
         cmocka_unit_test(test_tiers_are_told_of_with_their_policy),
+        cmocka_unit_test(test_a_policy_that_comes_later_is_told_of_as_well),
         cmocka_unit_test(test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_count_every_denial),
         cmocka_unit_test(test_only_keys_with_a_good_part_are_named_and_at_most_three),
         cmocka_unit_test(test_keys_are_escaped_as_entries_name_them),

@@ -309,6 +309,9 @@ static int join_at_last(void *arg)
             weir_close(w);
             return number > 1 ? 0 : 2;
         }
+        if (w->has_thread) {
+            return 5;
+        }
         if (strstr(error.message, "to be had: ") == NULL) {
             return 3;
         }
