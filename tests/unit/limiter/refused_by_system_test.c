@@ -295,6 +295,8 @@ static int join_at_last(void *arg)
     weir *w = arg;
     weir_stats stats;
     caller = pthread_self();
+    const size_t descriptors = count_descriptors();
+    const size_t parents = w->wake_fd >= 0;
     for (size_t number = 1; number < 20; number++) {
         weir_error error = {.code = 1};
         seen = 0;
@@ -306,8 +308,12 @@ static int join_at_last(void *arg)
             return 1;
         }
         if (result == 0) {
+            const size_t own = w->wake_fd >= 0;
+            if (count_descriptors() != descriptors - parents + own) {
+                return 6;
+            }
             weir_close(w);
-            return number > 1 ? 0 : 2;
+            return number > 1 && count_descriptors() == descriptors - parents ? 0 : 2;
         }
         if (w->has_thread) {
             return 5;

@@ -734,7 +734,12 @@ static int join_and_look(void *arg)
     weir *w = arg;
     weir_error error = {.code = 1};
     const int parents = w->poll_set.epoll_fd;
+    const size_t descriptors = count_descriptors();
+    const uint64_t now_ns = load_relaxed(&w->limiter.shared->line.now_ns);
     const int result = weir_join(w, &error);
+    if (count_descriptors() != descriptors - 1 || load_relaxed(&w->limiter.shared->line.now_ns) != now_ns) {
+        return 5; /* it has given up the parent's one, and keeps no lock */
+    }
     weir_stats stats;
     weir_get_stats(w, &stats);
     if (parents < 0 || w->poll_set.epoll_fd >= 0 || fcntl(parents, F_GETFD) >= 0) {
