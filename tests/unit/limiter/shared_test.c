@@ -556,6 +556,38 @@ static void test_it_is_said_once_that_an_old_segment_was_given_up(void **state)
     (void) weir_unlink(other);
 }
 
+/* Its places then have this process's id and start, and nobody is there. */
+static void test_a_process_that_called_exec_counts_as_gone_wherever_it_was_entered(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    options.max_processes = 4;
+    char other[SEGMENT_NAME_SIZE];
+    segment_name(other, "exec");
+    for (uint32_t places = 0; places <= 3; places++) {
+        weir *w = open_named(other, &options);
+        (void) set_one_policy(w, &ten_a_day, 1, WEIR_SCOPE_PROCESS);
+        for (uint32_t i = 0; i < places; i++) {
+            assert_int_equal(joined_enter(&w->limiter), i + 1);
+        }
+        weir_stats stats;
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 1 + places);
+        weir *second = places < 3 ? open_named(other, &options) : NULL; /* they count while a mapping is there */
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, places < 3 ? 2 + places : 4);
+        weir_close(second);
+        weir_close(w);
+        w = open_named(other, &options);
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 1);
+        assert_int_equal(load_relaxed(&w->shared->leader), JOINED_NONE); /* it was entered alone */
+        assert_int_equal(weir_find_policy(w, "p"), 1);
+        weir_close(w);
+        assert_int_equal(weir_unlink(other), 0);
+    }
+}
+
 /* Of policies and rates there may be 100 MiB. */
 static void test_what_may_be_needed_later_takes_no_memory_before(void **state)
 {
@@ -803,6 +835,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_it_is_said_once_that_an_old_segment_was_given_up, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_may_be_needed_later_takes_no_memory_before, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_a_process_that_called_exec_counts_as_gone_wherever_it_was_entered,
+                                        open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_with_other_options_is_told_of_which_segment, open_all,
                                         close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),
