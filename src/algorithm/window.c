@@ -155,9 +155,6 @@ uint64_t window_retry_after(const struct rule *rule, struct state s, uint64_t no
         if (wait < rule->period_ns) {
             return span.start_ns + wait - now_ns;
         }
-        if (count == 0) {
-            return next_ns - now_ns;
-        }
     }
     return next_ns + wait_for_room(rule, count, room) - now_ns;
 }

@@ -162,8 +162,9 @@ static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint
     if (monotonic_ns >= schedule->extra_ns) {
         schedule->extra_ns = UINT64_MAX;
     }
-    schedule->regular = kind == ROUND_INTERVAL && monotonic_ns >= schedule->next_ns && !idle;
-    if (kind == ROUND_INTERVAL && monotonic_ns >= schedule->next_ns) {
+    const bool next = monotonic_ns >= schedule->next_ns;
+    schedule->regular = next && !idle;
+    if (next) {
         const uint64_t interval_ns = fleet->process->interval_ns;
         schedule->phase_ns = schedule->begun_ns != 0 ? schedule->phase_ns : monotonic_ns;
         const uint64_t late_ns = (monotonic_ns - schedule->phase_ns) % interval_ns;

@@ -479,6 +479,14 @@ static void test_records_bear_the_name_and_entries_set_here_stand_above_the_flee
                    "p:example.com=deny fleet idle;");
     assert_int_equal(weir_set_override(w, "p:198.51.100.9", NULL, NULL), 0);
     expect_list(w, "p:198.51.100.0/24=500 fleet;p:198.51.100.9=deny fleet;p:example.com=deny fleet idle;");
+    /* The next record has the name that keys have by then. */
+    static const unsigned char other[] = {198, 51, 100, 8};
+    n.node[1].key = weir_make_key(n.node[1].w, weir_find_policy(n.node[1].w, "p"), other, sizeof(other));
+    assert_int_equal(weir_set_key_form(n.node[1].w, "p", NULL, NULL), 0);
+    assert_true(weir_check(n.node[1].t, &n.node[1].key, 1, NULL));
+    pass(&n, TWO_INTERVALS);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:198.51.100.8"), 0);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 101);
     nodes_stop(&n);
 }
 
