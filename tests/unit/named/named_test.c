@@ -260,6 +260,58 @@ static void test_a_process_may_have_256_named_weirs_open(void **state)
     assert_int_equal(count_descriptors(), descriptors);
 }
 
+/* What the system refuses: the mark, the size, the id. The linker's --wrap leads the calls here. */
+static int refused, asked;
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t size, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t size, off_t at);
+int __real_ftruncate64(int fd, off_t size);
+int __wrap_ftruncate64(int fd, off_t size);
+ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags);
+
+static bool is_refused(void)
+{
+    errno = ENOSPC;
+    return ++asked == refused;
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t size, off_t at)
+{
+    return is_refused() ? -1 : __real_pwrite64(fd, bytes, size, at);
+}
+
+int __wrap_ftruncate64(int fd, off_t size)
+{
+    return is_refused() ? -1 : __real_ftruncate64(fd, size);
+}
+
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
+{
+    return is_refused() ? -1 : __real_getrandom(out, size, flags);
+}
+
+static void test_an_opener_that_the_system_refuses_something_leaves_nothing(void **state)
+{
+    (void) state;
+    const size_t descriptors = count_descriptors();
+    const size_t mapped = count_mapped_pages();
+    char says[300];
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": there is no room in /dev/shm: No space left on device; make that file system larger, or "
+                    "give a smaller max_keys",
+                    name);
+    for (refused = 1; refused <= 3; refused++) {
+        asked = 0;
+        expect_refused(-ENOSPC, says);
+        assert_int_equal(asked, refused);
+        assert_int_equal(segment_size(name), -1);
+        assert_int_equal(count_descriptors(), descriptors);
+        assert_true(SLOWED || count_mapped_pages() <= mapped + 100); /* what stdio takes is not the library's */
+    }
+    refused = 0;
+}
+
 static int open_without_addresses(void *arg)
 {
     const weir_options *options = arg;
@@ -324,6 +376,7 @@ int main(void)
         cmocka_unit_test(test_memory_that_others_may_have_written_is_refused),
         cmocka_unit_test(test_a_lock_that_is_taken_again_is_given_back),
         cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
+        cmocka_unit_test(test_an_opener_that_the_system_refuses_something_leaves_nothing),
         cmocka_unit_test(test_an_opener_without_room_says_how_much_is_needed),
         cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),
     };
