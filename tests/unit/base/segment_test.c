@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -228,7 +229,9 @@ static void test_descriptor_0_is_one_like_any_other(void **state)
     segment = (struct segment){.fd = other};
     assert_int_equal(segment_lock_again(&segment, &lock_fd), 0);
     assert_int_equal(lock_fd, 0);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
     segment_unlock_again(lock_fd);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
     assert_int_equal(fcntl(0, F_GETFD), -1);
     segment_close(&segment);
     assert_int_equal(fcntl(other, F_GETFD), -1);
