@@ -200,6 +200,43 @@ static void test_with_a_clock_of_the_host_each_move_of_time_is_a_tick_and_nothin
     weir_close(w);
 }
 
+/* Polls at a time, after a slow check that keeps it awake. */
+static void poll_awake(weir *w, weir_thread *t, const weir_key *key, uint64_t now_ns)
+{
+    assert_true(weir_peek(t, key, 1, NULL));
+    (void) background_poll(w, now_ns);
+    assert_false(w->asleep);
+}
+
+static void test_a_pass_waits_for_its_time_and_none_is_made_asleep(void **state)
+{
+    (void) state;
+    weir_thread *t[2];
+    weir_key key;
+    uint64_t now_ns;
+    weir *w = open_timed(t, &key, &now_ns);
+    poll_awake(w, t[0], &key, now_ns);
+    for (int pieces = 0; w->settle_ns <= now_ns + MILLISECOND; pieces++) {
+        assert_true(pieces < 30);
+        now_ns = w->settle_ns;
+        poll_awake(w, t[0], &key, now_ns);
+    }
+    const uint64_t due_ns = w->settle_ns;
+    assert_int_equal(due_ns, w->pass_ns + 32 * MILLISECOND);
+    for (now_ns++; now_ns < due_ns; now_ns += MILLISECOND) {
+        poll_awake(w, t[0], &key, now_ns);
+        assert_int_equal(w->settle_ns, due_ns);
+    }
+    poll_awake(w, t[0], &key, due_ns);
+    assert_true(w->settle_ns > due_ns && w->pass_ns == due_ns);
+    (void) background_poll(w, due_ns + SECOND);
+    assert_true(w->asleep);
+    const uint64_t left_ns = w->settle_ns;
+    (void) background_poll(w, due_ns + 2 * SECOND);
+    assert_true(w->asleep && w->settle_ns == left_ns);
+    weir_close(w);
+}
+
 /* Either handle keeps it awake, and wakes it. What threads were granted is taken back when it falls asleep. */
 static void test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next(void **state)
 {
@@ -356,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_what_an_idle_thread_holds_comes_back_while_others_are_busy),
         cmocka_unit_test(test_it_ticks_each_millisecond_and_says_when_it_is_due_again),
         cmocka_unit_test(test_with_a_clock_of_the_host_each_move_of_time_is_a_tick_and_nothing_else_is),
+        cmocka_unit_test(test_a_pass_waits_for_its_time_and_none_is_made_asleep),
         cmocka_unit_test(test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next),
         cmocka_unit_test(test_the_thread_has_a_name_and_takes_no_signals_of_the_host),
         cmocka_unit_test(test_a_sync_is_done_or_its_time_is_over),
