@@ -270,8 +270,5 @@ int weir_write_metrics(const weir *w, char *buffer, size_t size)
     if (w->has_fleet) {
         add_fleet(&text, w, &stats);
     }
-    if (size != 0 && text.length >= size) {
-        buffer[size - 1] = '\0';
-    }
     return (int) text.length;
 }

@@ -20,6 +20,8 @@
 #include "policy/file_entries.h"
 #include "policy/validate.h"
 #include "thread/rcu.h"
+#include "thread/rcu_lane.h"
+#include "thread/settle_pass.h"
 
 void policies_free(const weir *w, struct policy_set *set)
 {
@@ -43,6 +45,14 @@ static int no_memory(int result, weir_error *error)
 {
     return result == -ENOSPC ? error_set(error, result, "there is no room in /dev/shm for the policies")
                              : error_set(error, result, "out of memory for the entries of single keys");
+}
+
+/* A denial looks for grants of the tiers of its set alone, and some of the old set's may be gone. */
+static void settle_old_grants(struct limiter *limiter)
+{
+    const unsigned lane = rcu_enter_lane(limiter);
+    (void) settle_lapsed(limiter);
+    rcu_leave_lane(limiter, lane);
 }
 
 int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
@@ -82,6 +92,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     tick_epoch(&w->limiter);
     shared_policies_commit(w);
     rcu_synchronize(&w->limiter);
+    settle_old_grants(&w->limiter);
     policies_free(w, old);
     probe_policies(set->count, overrides_count(overrides));
     return 0;

@@ -53,14 +53,13 @@ int named_check(const char *name, weir_error *error)
 }
 
 /* Puts the name before a sentence. */
-static int put_name(const struct named *named, weir_error *error)
+static void put_name(const struct named *named, weir_error *error)
 {
     if (error != NULL) {
         char sentence[sizeof(error->message)];
         (void) snprintf(sentence, sizeof(sentence), "%s", error->message);
-        return error_set(error, error->code, "\"%.40s\": %s", named->name, sentence);
+        (void) error_set(error, error->code, "\"%.40s\": %s", named->name, sentence);
     }
-    return 0;
 }
 
 static int cannot_open(const struct named *named, int result, weir_error *error)
@@ -200,7 +199,7 @@ static int look_at_segment(struct named *named, const weir_options *options, wei
     }
     result = segment_header_check(&header, (uint64_t) about.st_size, options, error);
     if (result != 0) {
-        (void) put_name(named, error);
+        put_name(named, error);
         return result;
     }
     return map_segment(named, header.id, header.size, error);

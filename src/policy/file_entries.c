@@ -106,7 +106,6 @@ int file_entries_read(const struct policy_file *file, const char *path, const st
     result = result == 0 ? check_duplicates(&at, entries, out) : result;
     if (result != 0) {
         overrides_drop(out->texts, out->count);
-        *out = (struct override_list){NULL, 0};
     }
     return result;
 }

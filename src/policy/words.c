@@ -9,11 +9,11 @@
 /* No word is longer; what is longer is near none. */
 #define LETTERS_MAX 24
 
-/* In lower case, with '_' for '-' and ' '. False: it is empty or too long. */
+/* In lower case, with '_' for '-' and ' ', over an empty text. False: it is empty or too long. */
 static bool fold(const char *text, char out[LETTERS_MAX + 1])
 {
     const size_t length = strnlen(text, LETTERS_MAX + 1);
-    for (size_t i = 0; i <= length && i <= LETTERS_MAX; i++) {
+    for (size_t i = 0; i < length; i++) {
         const char c = text[i];
         out[i] = c == '-' || c == ' ' ? '_' : c;
         if (c >= 'A' && c <= 'Z') {

@@ -182,6 +182,21 @@ uint64_t wait_for_units(weir_thread *t, const weir_key *key, uint64_t least)
     }
 }
 
+int take_0_away(void)
+{
+    const int kept = fcntl(0, F_DUPFD_CLOEXEC, 3); /* negative: there is none */
+    (void) close(0);
+    return kept;
+}
+
+void give_back_0(int kept)
+{
+    if (kept >= 0) {
+        (void) dup2(kept, 0);
+        (void) close(kept);
+    }
+}
+
 void run_threads(size_t count, void *(*run)(void *), void *arg)
 {
     pthread_t threads[16];

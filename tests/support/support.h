@@ -86,6 +86,13 @@ size_t count_threads(void);
 void expect_no_more_threads(size_t count);
 size_t count_descriptors(void);
 
+/*
+ * Descriptor 0 is the next that the system gives, as in a server that has closed its standard input; until
+ * give_back_0() with what this returned.
+ */
+int take_0_away(void);
+void give_back_0(int kept);
+
 /* Pages of address space that this process has taken, as the kernel counts them. */
 size_t count_mapped_pages(void);
 

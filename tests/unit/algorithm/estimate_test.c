@@ -74,6 +74,44 @@ static void test_what_is_left_is_the_budget_rounded_by_the_dither(void **state)
     assert_true(between > TIMES / 10);
 }
 
+/* 10 units a second for half a second, or as many beside each unit here as the demands say, whichever is less. */
+static void test_others_have_admitted_what_they_ask_for_at_most_and_their_part_beside_ours(void **state)
+{
+    (void) state;
+    static const struct {
+        uint64_t fraction, own, remote; /* remote: in 1/65536 units */
+    } all[] = {{FRACTION_WHOLE / 2, 0, 0},
+               {FRACTION_WHOLE / 2, 3, 3 * RATE_ONE},
+               {FRACTION_WHOLE / 2, 5, 5 * RATE_ONE},
+               {FRACTION_WHOLE / 2, 6, 5 * RATE_ONE},
+               {FRACTION_WHOLE / 4 * 3, 1, 3 * RATE_ONE},
+               {FRACTION_WHOLE / 4 * 3, 2, 5 * RATE_ONE},
+               {FRACTION_WHOLE / 4, 1, RATE_ONE / 3},
+               {FRACTION_WHOLE / 4, 8, RATE_ONE * 8 / 3},
+               {FRACTION_WHOLE / 4, UINT64_MAX, 5 * RATE_ONE},
+               {FRACTION_WHOLE - 1, 1, 5 * RATE_ONE},
+               {1, 1, 0},
+               {1, UINT64_C(1) << 34, 4 * RATE_ONE},
+               {0, UINT64_MAX, 0}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        const struct estimate e = {.remote_rate = 10 * RATE_ONE,
+                                   .remote_fraction = (uint32_t) all[i].fraction,
+                                   .since_ns = NOW,
+                                   .dither = RATE_ONE - 1};
+        const uint64_t remote = estimate_remote(&e, all[i].own, NOW + SECOND / 2);
+        if (all[i].fraction == 1 && all[i].own > 1) { /* the ratio of the demands is a little above the fraction */
+            expect_near((double) remote, (double) all[i].remote, 1);
+        } else {
+            assert_int_equal(remote, all[i].remote);
+        }
+        assert_int_equal(estimate_remote(&e, all[i].own, NOW), 0);
+        assert_int_equal(estimate_remote(&e, all[i].own, NOW - 1), 0); /* a clock was slewed */
+    }
+    const struct estimate most = {.remote_rate = RATE_TOP, .remote_fraction = UINT32_MAX};
+    assert_int_equal(estimate_remote(&most, UINT64_MAX, SECOND), RATE_TOP);
+    assert_int_equal(estimate_remote(&most, UINT64_MAX, UINT64_MAX), UINT64_MAX);
+}
+
 static void test_nothing_is_left_to_others_who_ask_for_nothing_or_just_told(void **state)
 {
     (void) state;
@@ -335,6 +373,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_left_is_the_budget_rounded_by_the_dither),
+        cmocka_unit_test(test_others_have_admitted_what_they_ask_for_at_most_and_their_part_beside_ours),
         cmocka_unit_test(test_nothing_is_left_to_others_who_ask_for_nothing_or_just_told),
         cmocka_unit_test(test_the_greatest_numbers_leave_no_more_than_there_is),
         cmocka_unit_test(test_more_demand_elsewhere_or_older_news_never_leaves_more),

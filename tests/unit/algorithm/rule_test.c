@@ -164,6 +164,31 @@ static void test_a_window_is_its_count_and_what_still_counts_of_the_one_before(v
     }
 }
 
+static void test_a_state_of_more_than_64_windows_ahead_is_one_of_long_ago(void **state)
+{
+    (void) state;
+    const uint64_t number = START_NS / SECOND;
+    const uint64_t round = UINT64_C(1) << WINDOW_SEQ_BITS;
+    for (int slides = 0; slides < 2; slides++) {
+        const struct rule rule = rule_of(slides != 0 ? WEIR_SLIDING_WINDOW : WEIR_FIXED_WINDOW, 100, SECOND);
+        for (uint64_t ahead = 1; ahead < 70; ahead++) {
+            const struct state s = pack((struct windows){number + ahead, 30, 0});
+            const bool held = ahead <= 64;
+            assert_int_equal(window_number(&rule, window_seq(s), START_NS), number + ahead - (held ? 0 : round));
+            assert_int_equal(rule_headroom(&rule, s, START_NS), held ? 70 : 100);
+            assert_int_equal(rule_reset_after(&rule, s, START_NS), held ? (ahead + 1 + (uint64_t) slides) * SECOND : 0);
+            assert_true(holds(rule_charge(&rule, s, START_NS, 5),
+                              held ? (struct windows){number + ahead, 35, 0} : (struct windows){number, 5, 0}));
+            uint64_t into_ns = 1;
+            (void) window_roll(&rule, s, START_NS + 77, &into_ns);
+            assert_int_equal(into_ns, held ? 0 : 77);
+        }
+        /* Before so many windows have been, it is the first one. */
+        assert_int_equal(window_number(&rule, 5, 3 * SECOND), 5);
+        assert_int_equal(window_number(&rule, 100, 3 * SECOND), 0);
+    }
+}
+
 static void test_units_are_refunded_to_the_present_window_first_and_within_bounds(void **state)
 {
     (void) state;
@@ -515,6 +540,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_rule_has_the_numbers_of_its_limit),
         cmocka_unit_test(test_a_window_is_its_count_and_what_still_counts_of_the_one_before),
+        cmocka_unit_test(test_a_state_of_more_than_64_windows_ahead_is_one_of_long_ago),
         cmocka_unit_test(test_units_are_refunded_to_the_present_window_first_and_within_bounds),
         cmocka_unit_test(test_both_windows_of_a_state_are_counted_by_their_numbers),
         cmocka_unit_test(test_a_month_ends_with_the_month),

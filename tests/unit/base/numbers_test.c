@@ -160,6 +160,9 @@ static void test_the_remote_part_of_a_sum_never_decreases(void **state)
     assert_int_equal(count_remote(0, 10, 3), 7);
     assert_int_equal(count_remote(8, 10, 3), 8);
     assert_int_equal(count_remote(0, 3, 10), 0); /* the fleet has lost what was reported */
+    assert_int_equal(count_remote(0, RESTART + 100, 5),
+                     RESTART + 95); /* 5 is exact: the others have so much at least */
+    assert_int_equal(count_remote(0, RESTART, RESTART - 1), 1);
     for (unsigned i = 0; i < 100000; i++) {
         const uint64_t local = draw_count(&rng);
         const uint64_t known = draw_once_in(&rng, 2) ? draw_count(&rng) : draw_magnitude(&rng, 1, RESTART - 1);

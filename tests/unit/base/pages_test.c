@@ -49,6 +49,48 @@ static bool madvise_populates(void)
     return populates;
 }
 
+/* Whether the kernel notes wishes for huge pages. */
+static bool kernel_has_huge_pages(void)
+{
+    unsigned char *memory = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    const bool has = madvise(memory, 2 * HUGE, MADV_HUGEPAGE) == 0 && mapping_of(memory).huge;
+    (void) munmap(memory, 2 * HUGE);
+    return has;
+}
+
+/* A kernel that does not populate, before Linux 5.14. The linker's --wrap leads the library's calls here. */
+static bool populates_nothing;
+
+int __real_madvise(void *at, size_t size, int advice);
+int __wrap_madvise(void *at, size_t size, int advice);
+
+int __wrap_madvise(void *at, size_t size, int advice)
+{
+    if (populates_nothing && advice == MADV_POPULATE_WRITE) {
+        errno = EINVAL;
+        return -1;
+    }
+    return __real_madvise(at, size, advice);
+}
+
+static void test_memory_is_present_where_the_kernel_cannot_populate_it(void **state)
+{
+    (void) state;
+    static const size_t sizes[] = {1, 4096, 4097, 100000, (5 << 20) + 1};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        populates_nothing = true;
+        unsigned char *memory = pages_reserve(sizes[i], PAGES_PRESENT);
+        populates_nothing = false;
+        assert_non_null(memory);
+        assert_int_equal(present_pages(memory, sizes[i]), (sizes[i] + PAGE - 1) / PAGE);
+        for (size_t at = 0; at < sizes[i]; at++) {
+            assert_int_equal(memory[at], 0);
+        }
+        pages_release(memory, sizes[i]);
+    }
+}
+
 static void expect_gone(void *memory, size_t size)
 {
     unsigned char page;
@@ -71,7 +113,8 @@ static void test_huge_pages_are_wished_for_where_they_are_whole(void **state)
         const uint64_t huge = sizes[i] / HUGE * HUGE;
         assert_int_equal((uintptr_t) memory % HUGE, 0);
         struct mapping mapping = mapping_of(memory);
-        if (mapping.huge) { /* of a kernel that has any */
+        assert_int_equal(mapping.huge, kernel_has_huge_pages());
+        if (mapping.huge) {
             assert_int_equal(mapping.end % HUGE, 0);
             mapping = mapping_of(memory + huge - 1);
             assert_true(mapping.huge && (huge == sizes[i] || (uintptr_t) memory + huge == mapping.end));
@@ -136,6 +179,8 @@ static void test_what_is_small_or_sparse_lies_on_small_pages(void **state)
     unsigned char *sparse = pages_reserve(8 << 20, PAGES_SPARSE);
     assert_false(mapping_of(small).huge);
     assert_false(mapping_of(sparse).huge);
+    assert_int_equal(mapping_of(small).small, kernel_has_huge_pages());
+    assert_int_equal(mapping_of(sparse).small, kernel_has_huge_pages());
     assert_int_equal(present_pages(small, 100000), (100000 + PAGE - 1) / PAGE);
     assert_int_equal(present_pages(sparse, 8 << 20), 0);
     sparse[5 << 20] = 1;
@@ -200,6 +245,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_huge_pages_are_wished_for_where_they_are_whole),
+        cmocka_unit_test(test_memory_is_present_where_the_kernel_cannot_populate_it),
         cmocka_unit_test(test_two_reservations_share_no_huge_page),
         cmocka_unit_test(test_no_more_is_taken_than_asked_for_and_all_of_it_given_back),
         cmocka_unit_test(test_what_is_small_or_sparse_lies_on_small_pages),

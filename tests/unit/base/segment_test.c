@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -197,6 +198,44 @@ static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void 
     segment_close(&segment);
     segment_close(&segment); /* it is closed */
     assert_int_equal(count_mapped_pages(), before);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+/* In a process that has closed its standard input. */
+static void test_descriptor_0_is_one_like_any_other(void **state)
+{
+    (void) state;
+    struct segment segment;
+    struct stat about;
+    const mode_t mask = umask(0377);
+    const int kept = take_0_away();
+    make(&segment, 23);
+    (void) umask(mask);
+    assert_int_equal(segment.fd, 0);
+    assert_int_equal(fstat(0, &about), 0);
+    assert_int_equal(about.st_mode & 07777, 0600);
+    segment_unlock(&segment);
+    struct segment again;
+    const int other = dup(0);
+    segment_close(&segment);
+    assert_int_equal(fcntl(0, F_GETFD), -1);
+    assert_int_equal(segment_open(&again, name), 0); /* opens what is there */
+    assert_int_equal(again.fd, 0);
+    assert_int_equal(fstat(other, &about), 0);
+    assert_int_equal(again.inode, about.st_ino);
+    segment_unlock(&again);
+    segment_close(&again);
+    int lock_fd = -1;
+    segment = (struct segment){.fd = other};
+    assert_int_equal(segment_lock_again(&segment, &lock_fd), 0);
+    assert_int_equal(lock_fd, 0);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+    segment_unlock_again(lock_fd);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(fcntl(0, F_GETFD), -1);
+    segment_close(&segment);
+    assert_int_equal(fcntl(other, F_GETFD), -1);
+    give_back_0(kept);
     assert_int_equal(weir_unlink(name), 0);
 }
 
@@ -455,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_one_process_at_a_time_opens_a_segment),
         cmocka_unit_test(test_a_forked_child_locks_anew),
         cmocka_unit_test(test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left),
+        cmocka_unit_test(test_descriptor_0_is_one_like_any_other),
         cmocka_unit_test(test_a_process_has_256_mappings),
         cmocka_unit_test(test_a_segment_is_its_owners_alone_and_has_an_id_of_40_bits),
         cmocka_unit_test(test_committed_pages_are_there),

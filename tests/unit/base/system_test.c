@@ -5,10 +5,13 @@
  * Guards: src/base/hash.c, src/base/hash_inl.h, src/base/hash.h, src/base/clock.h, src/base/barrier.c,
  * src/base/dwcas.h, src/base/reference.h, src/base/spin.h, src/base/record_hash.c, src/base/atomics.h
  */
+#include <errno.h>
 #include <linux/membarrier.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -41,6 +44,56 @@ static void test_a_secret_is_random_in_all_its_bytes(void **state)
         assert_true(changed[j]);
     }
     assert_int_equal(one.behind, 77);
+}
+
+/* What the kernel gives at once, in the order of the calls; -1: a signal came, -2: it has none. Then all. */
+static int pieces[8], taken, piece_count;
+
+ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags);
+
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
+{
+    const int piece = taken < piece_count ? pieces[taken] : (int) size;
+    taken++;
+    if (piece < 0) {
+        errno = piece == -1 ? EINTR : ENOSYS;
+        return -1;
+    }
+    return __real_getrandom(out, (size_t) piece < size ? (size_t) piece : size, flags);
+}
+
+static void test_a_secret_that_comes_by_pieces_is_whole(void **state)
+{
+    (void) state;
+    static const struct {
+        int pieces[4], calls, result;
+    } all[] = {{{0}, 1, 0},
+               {{1, 190, -1, 1}, 4, 0},
+               {{-1, -1, 100, 50}, 5, 0},
+               {{100, 100, 100, 1}, 2, 0}, /* no more than there is room for */
+               {{64, -2}, 2, -ENOSYS},
+               {{-2}, 1, -ENOSYS}};
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct {
+            struct hash_secret secret;
+            unsigned char behind[HASH_SECRET_SIZE];
+        } one;
+        memset(&one, 0, sizeof(one));
+        memcpy(pieces, all[i].pieces, sizeof(all[i].pieces));
+        piece_count = i == 0 ? 0 : 4;
+        taken = 0;
+        assert_int_equal(hash_secret_fill(&one.secret), all[i].result);
+        assert_int_equal(taken, all[i].calls);
+        for (size_t j = 0; j < HASH_SECRET_SIZE; j++) {
+            assert_int_equal(one.behind[j], 0);
+        }
+        /* Of sixteen bytes at the end one at least is not 0: else as likely as one of 2^128. */
+        static const unsigned char zeros[16];
+        const bool whole = memcmp(one.secret.bytes + HASH_SECRET_SIZE - 16, zeros, 16) != 0;
+        assert_int_equal(whole, all[i].result == 0);
+    }
+    piece_count = 0;
 }
 
 static void test_hashes_are_xxhashs_of_any_length(void **state)
@@ -142,6 +195,69 @@ static void test_a_barrier_is_there_where_the_kernel_has_it(void **state)
     }
 }
 
+/* A kernel of the test's own. The linker's --wrap leads the library's calls here. */
+static struct {
+    bool replaced;
+    long known;          /* the answer to a query */
+    int refused;         /* a command */
+    int asked[8], count; /* commands but queries */
+} kernel;
+
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
+
+long __wrap_syscall(long number, ...)
+{
+    va_list arguments;
+    va_start(arguments, number);
+    const int command = va_arg(arguments, int);
+    va_end(arguments);
+    if (!kernel.replaced) {
+        return __real_syscall(number, command, 0, 0);
+    }
+    assert_int_equal(number, SYS_membarrier);
+    if (command == MEMBARRIER_CMD_QUERY) {
+        return kernel.known;
+    }
+    assert_in_range(kernel.count, 0, 7);
+    kernel.asked[kernel.count++] = command;
+    return command == kernel.refused ? -1 : 0;
+}
+
+static void test_a_barrier_that_the_kernel_has_not_or_refuses_is_not_there(void **state)
+{
+    (void) state;
+    static const int commands[][2] = {
+        [BARRIER_OWN] = {MEMBARRIER_CMD_PRIVATE_EXPEDITED, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED},
+        [BARRIER_JOINED] = {MEMBARRIER_CMD_GLOBAL_EXPEDITED, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED}};
+    kernel.replaced = true;
+    for (int reach = 0; reach < 2; reach++) {
+        const enum barrier_reach as = (enum barrier_reach) reach;
+        const struct {
+            long known;
+            int refused;
+            bool there;
+        } all[] = {{commands[reach][0], 0, true},
+                   {0xffff, 0, true},
+                   {-1, 0, false},
+                   {0, 0, false},
+                   {0xffff & ~commands[reach][0], 0, false},
+                   {0xffff, commands[reach][1], false},
+                   {0xffff, commands[1 - reach][1], true}};
+        for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+            kernel.known = all[i].known;
+            kernel.refused = all[i].refused;
+            kernel.count = 0;
+            assert_int_equal(barrier_available(as), all[i].there);
+            assert_true(!all[i].there || (kernel.count == 1 && kernel.asked[0] == commands[reach][1]));
+        }
+        kernel.count = 0;
+        barrier_all_threads(as);
+        assert_true(kernel.count == 1 && kernel.asked[0] == commands[reach][0]);
+    }
+    kernel.replaced = false;
+}
+
 static void test_two_words_are_swapped_where_both_are_as_expected(void **state)
 {
     (void) state;
@@ -216,10 +332,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_secret_is_random_in_all_its_bytes),
+        cmocka_unit_test(test_a_secret_that_comes_by_pieces_is_whole),
         cmocka_unit_test(test_hashes_are_xxhashs_of_any_length),
         cmocka_unit_test(test_a_record_hash_without_a_secret_has_a_fixed_one),
         cmocka_unit_test(test_times_are_the_hosts_or_the_systems),
         cmocka_unit_test(test_a_barrier_is_there_where_the_kernel_has_it),
+        cmocka_unit_test(test_a_barrier_that_the_kernel_has_not_or_refuses_is_not_there),
         cmocka_unit_test(test_two_words_are_swapped_where_both_are_as_expected),
         cmocka_unit_test(test_a_reference_holds_wherever_its_memory_lies),
         cmocka_unit_test(test_a_lock_is_taken_once_and_says_by_whom),

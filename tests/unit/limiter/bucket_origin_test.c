@@ -5,6 +5,8 @@
  *
  * Guards: src/limiter/bucket_origin.c
  */
+#include "limiter/bucket_origin.h"
+#include "limiter/policy_lock.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -154,11 +156,48 @@ static void test_a_bucket_without_a_fleet_is_right_for_eight_years(void **state)
     }
 }
 
+/* Or neither of them does, where policies are being changed at the moment. */
+static void test_the_origin_moves_with_the_rules_of_all_policies(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    fake_clock_init(&clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    weir *w = open_or_fail(&options);
+    const weir_limit limits[] = {second_limit(WEIR_TOKEN_BUCKET), second_limit(WEIR_FIXED_WINDOW)};
+    (void) set_one_policy(w, limits, 2, WEIR_SCOPE_FLEET);
+    const uint64_t first_ns = w->limiter.process.shared->origin_ns;
+    assert_int_equal(first_ns, START_NS - 366 * 24 * HOUR);
+    static const int64_t moves[] = {5, -7, 0, YEAR, -YEAR, -200 * YEAR, 3};
+    uint64_t expected_ns = first_ns;
+    for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]); i++) {
+        for (int busy = 1; busy >= 0; busy--) {
+            if (busy != 0) {
+                policy_lock_take(w);
+            } else {
+                expected_ns = i == 5 ? 0 : expected_ns + (uint64_t) moves[i]; /* not before 1970 */
+            }
+            assert_int_equal(bucket_origin_move(w, moves[i]), busy == 0);
+            if (busy != 0) {
+                policy_lock_release(w);
+            }
+            assert_int_equal(w->limiter.process.shared->origin_ns, expected_ns);
+            const struct policy_set *set = process_policies(&w->limiter.process);
+            for (size_t j = 0; j < 2; j++) {
+                assert_int_equal(set->policies[0].limits[j].rule.origin_ns, expected_ns);
+            }
+        }
+    }
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_wall_clock_that_was_years_off_at_open_changes_no_limit),
         cmocka_unit_test(test_policies_and_entries_that_come_later_go_by_the_right_time),
+        cmocka_unit_test(test_the_origin_moves_with_the_rules_of_all_policies),
         cmocka_unit_test(test_what_was_used_before_the_time_is_known_stays_used),
         cmocka_unit_test(test_a_bucket_without_a_fleet_is_right_for_eight_years),
     };

@@ -110,6 +110,9 @@ static void test_a_policy_that_denies_is_told_of_when_it_begins_while_it_lasts_a
     struct server p;
     server_open(&p, false);
     const weir_policy_id id = set_policy(&p, WEIR_ENFORCE);
+    /* What a handle counts that nobody has attached is no denial. */
+    assert_int_equal(load_relaxed(&p.w->limiter.shared->thread_high), 1);
+    store_relaxed(&p.w->limiter.threads[1].tallies[id].denied, 77);
     let_pass(&p, 3000);
     assert_int_equal(p.count, 0);
     deny(&p, id, "greedy", 40);
@@ -229,6 +232,28 @@ static void test_tiers_are_told_of_with_their_policy(void **state)
     let_pass(&p, 10000);
     is_line(&p, 2, 12000, "policy api denies no more: 20 checks and would deny 10 in 1 s");
     is_line(&p, 3, 12000, "policy login denies no more: 3 checks in 1 s");
+    server_close(&p);
+}
+
+static void test_a_policy_that_comes_later_is_told_of_as_well(void **state)
+{
+    (void) state;
+    struct server p;
+    server_open(&p, false);
+    const weir_policy policies[] = {{.name = "api", .limits = &ten, .limit_count = 1},
+                                    {.name = "login/free", .limits = &ten, .limit_count = 1},
+                                    {.name = "login", .limits = &ten, .limit_count = 1}};
+    for (size_t count = 0; count <= 3; count++) {
+        set_policies(p.w, policies, count);
+        let_pass(&p, 2000);
+    }
+    deny(&p, weir_find_policy(p.w, "login/free"), "a", 2);
+    deny(&p, weir_find_policy(p.w, "login"), "b", 3);
+    deny(&p, weir_find_policy(p.w, "api"), "c", 4);
+    let_pass(&p, 2000);
+    is_line(&p, 0, 10000, "policy api begins to deny: 4 checks in 2 s, most by api:c (4 units)");
+    is_line(&p, 1, 10000, "policy login begins to deny: 5 checks in 2 s, most by login:b (3 units), login:a (2 units)");
+    assert_int_equal(p.count, 2);
     server_close(&p);
 }
 
@@ -470,6 +495,7 @@ int main(void)
         cmocka_unit_test(test_a_policy_in_shadow_mode_would_deny),
         cmocka_unit_test(test_a_policy_whose_mode_changes_goes_on_with_the_other_words),
         cmocka_unit_test(test_tiers_are_told_of_with_their_policy),
+        cmocka_unit_test(test_a_policy_that_comes_later_is_told_of_as_well),
         cmocka_unit_test(test_lines_of_a_policy_are_ten_seconds_apart_whatever_comes_and_count_every_denial),
         cmocka_unit_test(test_only_keys_with_a_good_part_are_named_and_at_most_three),
         cmocka_unit_test(test_keys_are_escaped_as_entries_name_them),

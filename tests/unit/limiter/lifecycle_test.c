@@ -6,6 +6,7 @@
  * src/thread/limiter.c, src/thread/thread.c, src/limiter/stats.c
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -44,6 +45,49 @@ static void test_hundreds_of_rounds_leave_no_thread_and_no_descriptor(void **sta
     }
     expect_no_more_threads(threads);
     assert_int_equal(count_descriptors(), descriptors);
+}
+
+/*
+ * Where the library's first descriptor is 0: that of the thread, the loop, the memory of a name. And a program that the
+ * host executes gets none of them.
+ */
+static void test_descriptor_0_is_one_like_any_other_and_none_outlives_an_exec(void **state)
+{
+    (void) state;
+    enum { DESCRIPTORS = 64 };
+    char name[64];
+    (void) snprintf(name, sizeof(name), "/weir_zero_%d", (int) getpid());
+    for (int round = 0; round < 4; round++) {
+        weir_options options = WEIR_OPTIONS_INIT;
+        options.max_keys = 1000;
+        options.max_threads = 1;
+        options.no_thread = round != 0;
+        options.shared_name = round >= 2 ? name : NULL; /* made, and entered */
+        const int kept = take_0_away();
+        const size_t descriptors = count_descriptors();
+        bool there[DESCRIPTORS];
+        for (int fd = 0; fd < DESCRIPTORS; fd++) {
+            there[fd] = fcntl(fd, F_GETFD) >= 0;
+        }
+        weir *w = open_or_fail(&options);
+        if (round != 0) {
+            const int fd = weir_poll_fd(w);
+            assert_true(round == 1 ? fd == 0 : fd > 0);
+            assert_int_equal(weir_poll_fd(w), fd);
+            assert_true(weir_poll(w) >= 0);
+        }
+        assert_int_not_equal(fcntl(0, F_GETFD), -1);
+        assert_true(round != 0 || (fcntl(0, F_GETFL) & O_NONBLOCK) != 0);
+        for (int fd = 0; fd < DESCRIPTORS; fd++) {
+            const int flags = fcntl(fd, F_GETFD);
+            assert_true(flags < 0 || there[fd] || (flags & FD_CLOEXEC) != 0);
+        }
+        weir_close(w);
+        assert_int_equal(fcntl(0, F_GETFD), -1);
+        assert_int_equal(count_descriptors(), descriptors);
+        give_back_0(kept);
+    }
+    assert_int_equal(weir_unlink(name), 0);
 }
 
 static void test_threads_are_refused_beyond_the_maximum_and_places_come_back(void **state)
@@ -441,6 +485,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hundreds_of_rounds_leave_no_thread_and_no_descriptor),
+        cmocka_unit_test(test_descriptor_0_is_one_like_any_other_and_none_outlives_an_exec),
         cmocka_unit_test(test_threads_are_refused_beyond_the_maximum_and_places_come_back),
         cmocka_unit_test(test_a_forked_child_may_close_its_copy_and_the_parent_goes_on),
         cmocka_unit_test(test_each_number_has_a_least_and_a_most),

@@ -559,6 +559,14 @@ static void test_an_entry_ends_by_itself(void **state)
     assert_int_equal(passes_text("p", "a"), 3);
     assert_int_equal(passes_text("p", "b"), 0);
     assert_int_equal(passes_text("p", "c"), LIMIT);
+    /* Before that nothing is compiled anew. */
+    const uint32_t epoch = load_relaxed(&d.w->limiter.shared->line.epoch);
+    const void *in_force = d.w->overrides_in_force;
+    for (int i = 0; i < 3; i++) {
+        assert_true(weir_poll(d.w) >= 0);
+        assert_int_equal(load_relaxed(&d.w->limiter.shared->line.epoch), epoch);
+        assert_ptr_equal(d.w->overrides_in_force, in_force);
+    }
     fake_clock_advance(&d.clock, 10 * SECOND);
     await_the_limit("b");
     assert_int_equal(passes_text("p", "a"), 3);

@@ -515,6 +515,31 @@ static void test_a_weir_alone_writes_nothing_of_a_fleet(void **state)
     weir_close(w);
 }
 
+static void test_a_handle_that_nobody_has_attached_counts_nothing(void **state)
+{
+    (void) state;
+    static char before[TEXT_SIZE];
+    struct fake_clock clock;
+    fake_clock_init(&clock, START_NS);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    options.max_threads = 2;
+    weir *w = open_or_fail(&options);
+    assert_int_equal(weir_set_policies(w, policies, COUNT_OF(policies), NULL), 0);
+    plant_thread(weir_attach(w), 1);
+    weir_stats stats[2];
+    weir_get_stats(w, &stats[0]);
+    const int metrics = weir_write_metrics(w, before, TEXT_SIZE);
+    const int status = weir_write_status(w, before + metrics, TEXT_SIZE - (size_t) metrics);
+    plant_thread(&w->limiter.threads[1], 100000);
+    weir_get_stats(w, &stats[1]);
+    assert_memory_equal(&stats[0], &stats[1], sizeof(stats[0]));
+    assert_int_equal(weir_write_metrics(w, text, TEXT_SIZE), metrics);
+    assert_int_equal(weir_write_status(w, text + metrics, TEXT_SIZE - (size_t) metrics), status);
+    assert_string_equal(text, before);
+    weir_close(w);
+}
+
 /* But for the heap, which grows by pieces. */
 static size_t mapped_size(void)
 {
@@ -588,6 +613,7 @@ int main(void)
         cmocka_unit_test(test_the_status_says_what_verdicts_rest_on),
         cmocka_unit_test(test_the_most_denied_keys_are_those_of_a_policy_and_its_tiers),
         cmocka_unit_test(test_a_weir_alone_writes_nothing_of_a_fleet),
+        cmocka_unit_test(test_a_handle_that_nobody_has_attached_counts_nothing),
         cmocka_unit_test(test_the_memory_that_is_told_is_what_the_process_takes),
     };
     /* Without the last one under a sanitizer, which maps memory of its own. */

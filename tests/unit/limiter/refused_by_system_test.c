@@ -24,7 +24,9 @@
 /* Names that the linker gives. By the size of file offsets here, mmap is mmap64. */
 void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
 char *__real_strdup(const char *text);
+void __real_free(void *old);
 void *__real_mmap64(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 int __real_eventfd(unsigned value, int flags);
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
@@ -33,7 +35,9 @@ int __real_segment_commit(const struct segment *segment, const void *at, size_t 
 int __wrap_segment_commit(const struct segment *segment, const void *at, size_t size);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *old, size_t size);
 char *__wrap_strdup(const char *text);
+void __wrap_free(void *old);
 void *__wrap_mmap64(void *at, size_t size, int protection, int flags, int fd, off_t offset);
 int __wrap_eventfd(unsigned value, int flags);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg);
@@ -43,6 +47,15 @@ int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t
 static size_t fails, seen;
 static pthread_t caller; /* the calls of other threads are not counted */
 
+/* Blocks that are in use, of all threads. */
+static _Atomic int64_t held;
+
+static void *hold(void *block)
+{
+    held += block != NULL;
+    return block;
+}
+
 static bool is_refused(void)
 {
     return pthread_equal(pthread_self(), caller) != 0 && ++seen == fails;
@@ -50,17 +63,34 @@ static bool is_refused(void)
 
 void *__wrap_malloc(size_t size)
 {
-    return is_refused() ? NULL : __real_malloc(size);
+    return is_refused() ? NULL : hold(__real_malloc(size));
 }
 
 void *__wrap_calloc(size_t count, size_t size)
 {
-    return is_refused() ? NULL : __real_calloc(count, size);
+    return is_refused() ? NULL : hold(__real_calloc(count, size));
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    if (is_refused()) {
+        return NULL;
+    }
+    const int64_t was = old != NULL;
+    void *block = hold(__real_realloc(old, size));
+    held -= block != NULL ? was : 0;
+    return block;
 }
 
 char *__wrap_strdup(const char *text)
 {
-    return is_refused() ? NULL : __real_strdup(text);
+    return is_refused() ? NULL : hold(__real_strdup(text));
+}
+
+void __wrap_free(void *old)
+{
+    held -= old != NULL;
+    __real_free(old);
 }
 
 void *__wrap_mmap64(void *at, size_t size, int protection, int flags, int fd, off_t offset)
@@ -138,7 +168,15 @@ static size_t fail_each(const struct attempt *attempt)
 struct opening {
     weir_options options;
     size_t threads, descriptors;
+    int64_t held;
+    size_t mapped; /* 0: not looked at */
 };
+
+/* But for the heap, which grows by pieces. */
+static size_t mapped_size(void)
+{
+    return count_mapped_pages() * (size_t) sysconf(_SC_PAGESIZE) - (uintptr_t) sbrk(0);
+}
 
 static int try_to_open(void *arg, weir_error *error)
 {
@@ -165,6 +203,8 @@ static void expect_nothing_left(void *arg)
 {
     const struct opening *opening = arg;
     assert_int_equal(count_descriptors(), opening->descriptors);
+    assert_int_equal(held, opening->held);
+    assert_true(opening->mapped == 0 || mapped_size() == opening->mapped);
     expect_no_more_threads(opening->threads);
     assert_int_equal(segment_size(name), -1);
 }
@@ -180,6 +220,7 @@ static void test_an_open_that_fails_leaves_nothing(void **state)
     assert_int_equal(try_to_open(&opening, NULL), 0);
     opening.threads = count_threads();
     opening.descriptors = count_descriptors();
+    opening.held = held;
     for (int i = 0; i < 4; i++) {
         opening.options.redis_url = i % 2 != 0 ? "redis://127.0.0.1:1" : NULL;
         opening.options.shared = i >= 2;
@@ -206,6 +247,8 @@ static void test_an_open_with_a_log_that_fails_leaves_nothing(void **state)
     opening.options.no_thread = true;
     opening.threads = count_threads();
     opening.descriptors = count_descriptors();
+    opening.held = held;
+    opening.mapped = SLOWED ? 0 : mapped_size(); /* a sanitizer maps memory of its own */
     const size_t without = fail_each(&attempt);
     opening.options.log = ignore_line;
     assert_int_equal(fail_each(&attempt), without + 1); /* its own memory */
@@ -252,6 +295,8 @@ static int join_at_last(void *arg)
     weir *w = arg;
     weir_stats stats;
     caller = pthread_self();
+    const size_t descriptors = count_descriptors();
+    const size_t parents = w->wake_fd >= 0;
     for (size_t number = 1; number < 20; number++) {
         weir_error error = {.code = 1};
         seen = 0;
@@ -263,8 +308,15 @@ static int join_at_last(void *arg)
             return 1;
         }
         if (result == 0) {
+            const size_t own = w->wake_fd >= 0;
+            if (count_descriptors() != descriptors - parents + own) {
+                return 6;
+            }
             weir_close(w);
-            return number > 1 ? 0 : 2;
+            return number > 1 && count_descriptors() == descriptors - parents ? 0 : 2;
+        }
+        if (w->has_thread) {
+            return 5;
         }
         if (strstr(error.message, "to be had: ") == NULL) {
             return 3;
@@ -298,7 +350,7 @@ struct desk {
     weir *w;
     char before[4096];
     const char *entry, *value;
-    const weir_key_form *form;
+    int64_t held;
 };
 
 static void add_policy(void *arg, const weir_policy_info *info)
@@ -330,6 +382,7 @@ static void expect_as_before(void *arg)
     weir_stats stats;
     weir_get_stats(desk->w, &stats);
     assert_int_equal(stats.override_count, 1); /* that of "p:k" */
+    assert_int_equal(held, desk->held);
 }
 
 /* Makes a change again and again, each time from the same policies and entries. */
@@ -346,6 +399,7 @@ static int change(struct desk *desk, int (*make)(const struct desk *desk, weir_e
     (void) weir_set_override(desk->w, "p:new", NULL, NULL);
     assert_int_equal(weir_set_key_form(desk->w, "p", NULL, NULL), 0);
     list_all(desk->w, desk->before);
+    desk->held = held;
     seen = 0;
     fails = number;
     return make(desk, error);

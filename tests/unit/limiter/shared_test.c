@@ -9,11 +9,14 @@
  * src/limiter/denial_log.c, src/limiter/background.c
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/atomics.h"
@@ -509,6 +512,114 @@ static void test_an_opener_goes_on_from_those_that_have_closed(void **state)
     assert_int_equal(v.retry_after_ns, 23 * HOUR);
 }
 
+static void keep_warning(void *arg, weir_log_level level, const char *message)
+{
+    (void) arg;
+    if (level == WEIR_LOG_WARNING) {
+        lines.count++;
+        (void) snprintf(lines.last, sizeof(lines.last), "%s", message);
+    }
+}
+
+static void test_it_is_said_once_that_an_old_segment_was_given_up(void **state)
+{
+    (void) state;
+    static const char mark[16] = "weir segment";
+    static const char *const why[] = {[REPLACED_HALF] = "the segment was left half made by a process that died",
+                                      [REPLACED_BROKEN] = "the segment could not be repaired"};
+    char other[SEGMENT_NAME_SIZE];
+    segment_name(other, "replaced");
+    const int fd = shm_open(other, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_int_equal(write(fd, mark, sizeof(mark)), sizeof(mark));
+    assert_int_equal(close(fd), 0);
+    weir_options options = some_options();
+    options.log = keep_warning;
+    weir *w = open_named(other, &options);
+    for (enum named_replaced replaced = REPLACED_HALF; replaced <= REPLACED_BROKEN; replaced++) {
+        char says[sizeof(lines.last)];
+        assert_true(w->named.replaced == replaced || replaced == REPLACED_BROKEN);
+        w->named.replaced = replaced;
+        memset(&lines, 0, sizeof(lines));
+        assert_true(weir_poll(w) >= 0);
+        assert_true(weir_poll(w) >= 0);
+        assert_int_equal(lines.count, 1);
+        (void) snprintf(says, sizeof(says), "%s: %s, and a new segment was made: all limits begin anew", other,
+                        why[replaced]);
+        assert_string_equal(lines.last, says);
+    }
+    /* Without a log nobody is told, also not later. */
+    w->named.replaced = REPLACED_HALF;
+    w->options.log = NULL;
+    assert_true(weir_poll(w) >= 0);
+    assert_int_equal(w->named.replaced, REPLACED_NONE);
+    weir_close(w);
+    (void) weir_unlink(other);
+}
+
+/* Its places then have this process's id and start, and nobody is there. */
+static void test_a_process_that_called_exec_counts_as_gone_wherever_it_was_entered(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    options.max_processes = 4;
+    char other[SEGMENT_NAME_SIZE];
+    segment_name(other, "exec");
+    for (uint32_t places = 0; places <= 3; places++) {
+        weir *w = open_named(other, &options);
+        (void) set_one_policy(w, &ten_a_day, 1, WEIR_SCOPE_PROCESS);
+        for (uint32_t i = 0; i < places; i++) {
+            assert_int_equal(joined_enter(&w->limiter), i + 1);
+        }
+        weir_stats stats;
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 1 + places);
+        weir *second = places < 3 ? open_named(other, &options) : NULL; /* they count while a mapping is there */
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, places < 3 ? 2 + places : 4);
+        weir_close(second);
+        weir_close(w);
+        w = open_named(other, &options);
+        weir_get_stats(w, &stats);
+        assert_int_equal(stats.process_count, 1);
+        assert_int_equal(load_relaxed(&w->shared->leader), JOINED_NONE); /* it was entered alone */
+        assert_int_equal(weir_find_policy(w, "p"), 1);
+        weir_close(w);
+        assert_int_equal(weir_unlink(other), 0);
+    }
+}
+
+/* Of policies and rates there may be 100 MiB. */
+static void test_what_may_be_needed_later_takes_no_memory_before(void **state)
+{
+    (void) state;
+    struct stat about;
+    const int fd = shm_open(name, O_RDONLY, 0);
+    assert_int_equal(fstat(fd, &about), 0);
+    assert_int_equal(close(fd), 0);
+    assert_in_range(about.st_blocks * 512, 1, 16 << 20);
+}
+
+static void test_an_opener_with_other_options_is_told_of_which_segment(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    options.max_processes = 4;
+    options.max_keys++;
+    options.shared_name = name;
+    weir *w = NULL;
+    weir_error error;
+    char says[sizeof(error.message)];
+    assert_int_equal(weir_open(&options, &w, &error), -EINVAL);
+    assert_int_equal(error.code, -EINVAL);
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": options: max_keys is 2001, and the segment was made with 2000; give all processes the "
+                    "same, or remove the segment with weir_unlink",
+                    name);
+    assert_string_equal(error.message, says);
+    assert_int_equal(weir_open(&options, &w, NULL), -EINVAL);
+    assert_null(w);
+}
+
 /* The copy of configured policies that each process makes has texts of its own, and no other fields. */
 static void test_configured_policies_are_copied_whole(void **state)
 {
@@ -538,6 +649,10 @@ static void test_configured_policies_are_copied_whole(void **state)
                 add_policy(&listed[j], &(weir_policy_info){0, all[j]});
                 assert_string_equal(listed[j].text, listed[0].text);
                 assert_true(j == 0 || (all[j]->name != all[j - 1]->name && all[j]->limits != all[j - 1]->limits));
+                for (size_t k = 0; j != 0 && k < all[j]->limit_count; k++) {
+                    const char *limit_name = all[j]->limits[k].name;
+                    assert_true(limit_name == NULL || limit_name != all[j - 1]->limits[k].name);
+                }
             }
         }
         assert_null(configured_policies_at(copy, count));
@@ -650,9 +765,18 @@ static int join_and_look(void *arg)
 {
     weir *w = arg;
     weir_error error = {.code = 1};
+    const int parents = w->poll_set.epoll_fd;
+    const size_t descriptors = count_descriptors();
+    const uint64_t now_ns = load_relaxed(&w->limiter.shared->line.now_ns);
     const int result = weir_join(w, &error);
+    if (count_descriptors() != descriptors - 1 || load_relaxed(&w->limiter.shared->line.now_ns) != now_ns) {
+        return 5; /* it has given up the parent's one, and keeps no lock */
+    }
     weir_stats stats;
     weir_get_stats(w, &stats);
+    if (parents < 0 || w->poll_set.epoll_fd >= 0 || fcntl(parents, F_GETFD) >= 0) {
+        return 4;
+    }
     if (result != 0 || error.code != 0 || stats.process_count != 4 || w->leads || w->has_thread || w->wake_fd != -1) {
         return 1;
     }
@@ -679,6 +803,9 @@ static void test_children_join_or_are_told_why_not(void **state)
         expect_refused(d.alone, -EINVAL, "the weir is not shared by processes; open it with options.shared"), 0);
     assert_int_equal(expect_refused(d.of[0], -EINVAL, "this process has joined already, or has opened the weir"), 0);
     const int fd = weir_poll_fd(d.of[1]);
+    assert_true(weir_poll(d.of[0]) >= 0 && weir_poll(d.of[1]) >= 0);
+    assert_false(d.of[1]->leads);
+    assert_int_equal(d.of[1]->poll_set.watched_count, 0); /* it has no connection to wait for */
     expect_end(start_independent(join_elsewhere, d.of[0]));
     expect_end(start_independent(join_and_look, d.of[1]));
     weir *fourth = open_one(NULL);
@@ -706,6 +833,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_new_leader_logs_what_is_denied_from_then_on, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_it_is_said_once_that_an_old_segment_was_given_up, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_what_may_be_needed_later_takes_no_memory_before, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_a_process_that_called_exec_counts_as_gone_wherever_it_was_entered,
+                                        open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_an_opener_with_other_options_is_told_of_which_segment, open_all,
+                                        close_all),
         cmocka_unit_test(test_configured_policies_are_copied_whole),
         cmocka_unit_test_setup_teardown(test_sources_that_are_too_long_to_share_are_refused, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_a_process_left_half_changed_is_put_in_force_anew, open_all,

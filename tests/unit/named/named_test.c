@@ -11,8 +11,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "named/segment_header.h"
@@ -129,6 +131,86 @@ static void test_the_name_of_another_memory_is_not_removed(void **state)
     assert_int_equal(segment_size(name), -1);
 }
 
+static void expect_refused(int code, const char *says)
+{
+    const weir_options options = some_options();
+    struct named named;
+    struct pages_owner pages;
+    weir_error error = {.code = 0};
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, &error), code);
+    assert_int_equal(error.code, code);
+    assert_string_equal(error.message, says);
+}
+
+/* It is left as it is, and the lock of it is given back. */
+static void test_memory_that_others_may_have_written_is_refused(void **state)
+{
+    (void) state;
+    char says[300];
+    const size_t descriptors = count_descriptors();
+    const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "something", 9), 9);
+    for (mode_t bit = 1; bit <= 040; bit *= 2) {
+        assert_int_equal(fchmod(fd, 0600 | bit), 0);
+        (void) snprintf(says, sizeof(says),
+                        "\"%s\" has mode %04o, so that other users may open it; remove it with weir_unlink", name,
+                        0600U | (unsigned) bit);
+        expect_refused(-EACCES, says);
+    }
+    assert_int_equal(fchmod(fd, 0600), 0);
+    if (geteuid() == 0 && fchown(fd, 12345, (gid_t) -1) == 0) {
+        (void) snprintf(says, sizeof(says),
+                        "\"%s\" belongs to user 12345, and this process is of user 0; choose another shared_name",
+                        name);
+        expect_refused(-EACCES, says);
+        assert_int_equal(fchown(fd, 0, (gid_t) -1), 0);
+    }
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\" is damaged, or is no segment of weir's; choose another shared_name, or remove it with "
+                    "weir_unlink",
+                    name);
+    expect_refused(-EBADMSG, says);
+    assert_int_equal(segment_size(name), 9);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(count_descriptors(), descriptors);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+/* As a forked child does that joins; here the descriptor of the lock is 0. */
+static void test_a_lock_that_is_taken_again_is_given_back(void **state)
+{
+    (void) state;
+    const weir_options options = some_options();
+    struct named named;
+    struct pages_owner pages;
+    int lock_fd = -1;
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, NULL), 0);
+    segment_unlock(&named.segment);
+    int kept = take_0_away();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(named_lock(&named, &lock_fd), 0);
+        assert_int_equal(lock_fd, 0);
+        assert_int_equal(flock(named.segment.fd, LOCK_EX | LOCK_NB), -1);
+        named_unlock(lock_fd);
+        assert_int_equal(fcntl(0, F_GETFD), -1);
+    }
+    give_back_0(kept);
+    assert_int_equal(flock(named.segment.fd, LOCK_EX | LOCK_NB), 0);
+    named_close(&named);
+    /* A child that was forked has the descriptor too, and keeps no lock by it. */
+    kept = take_0_away();
+    assert_int_equal(named_open(&named, &pages, &options, REPLACED_NONE, NULL), 0);
+    assert_int_equal(named.segment.fd, 0);
+    const struct segment childs = {.fd = fcntl(0, F_DUPFD_CLOEXEC, 3)};
+    named_close(&named);
+    give_back_0(kept);
+    assert_int_equal(segment_lock_again(&childs, &lock_fd), 0);
+    segment_unlock_again(lock_fd);
+    assert_int_equal(close(childs.fd), 0);
+}
+
 static void test_grants_are_given_where_all_that_entered_may(void **state)
 {
     (void) state;
@@ -176,6 +258,58 @@ static void test_a_process_may_have_256_named_weirs_open(void **state)
         }
     }
     assert_int_equal(count_descriptors(), descriptors);
+}
+
+/* What the system refuses: the mark, the size, the id. The linker's --wrap leads the calls here. */
+static int refused, asked;
+
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t size, off_t at);
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t size, off_t at);
+int __real_ftruncate64(int fd, off_t size);
+int __wrap_ftruncate64(int fd, off_t size);
+ssize_t __real_getrandom(void *out, size_t size, unsigned flags);
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags);
+
+static bool is_refused(void)
+{
+    errno = ENOSPC;
+    return ++asked == refused;
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t size, off_t at)
+{
+    return is_refused() ? -1 : __real_pwrite64(fd, bytes, size, at);
+}
+
+int __wrap_ftruncate64(int fd, off_t size)
+{
+    return is_refused() ? -1 : __real_ftruncate64(fd, size);
+}
+
+ssize_t __wrap_getrandom(void *out, size_t size, unsigned flags)
+{
+    return is_refused() ? -1 : __real_getrandom(out, size, flags);
+}
+
+static void test_an_opener_that_the_system_refuses_something_leaves_nothing(void **state)
+{
+    (void) state;
+    const size_t descriptors = count_descriptors();
+    const size_t mapped = count_mapped_pages();
+    char says[300];
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": there is no room in /dev/shm: No space left on device; make that file system larger, or "
+                    "give a smaller max_keys",
+                    name);
+    for (refused = 1; refused <= 3; refused++) {
+        asked = 0;
+        expect_refused(-ENOSPC, says);
+        assert_int_equal(asked, refused);
+        assert_int_equal(segment_size(name), -1);
+        assert_int_equal(count_descriptors(), descriptors);
+        assert_true(SLOWED || count_mapped_pages() <= mapped + 100); /* what stdio takes is not the library's */
+    }
+    refused = 0;
 }
 
 static int open_without_addresses(void *arg)
@@ -239,7 +373,10 @@ int main(void)
         cmocka_unit_test(test_a_name_has_a_slash_at_its_beginning_and_no_other),
         cmocka_unit_test(test_new_memory_has_room_for_all_that_the_options_ask_for),
         cmocka_unit_test(test_the_name_of_another_memory_is_not_removed),
+        cmocka_unit_test(test_memory_that_others_may_have_written_is_refused),
+        cmocka_unit_test(test_a_lock_that_is_taken_again_is_given_back),
         cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
+        cmocka_unit_test(test_an_opener_that_the_system_refuses_something_leaves_nothing),
         cmocka_unit_test(test_an_opener_without_room_says_how_much_is_needed),
         cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),
     };

@@ -186,6 +186,28 @@ static void test_a_policy_has_the_fields_that_it_was_given(void **state)
     process_free(p);
 }
 
+/* The outage mode sets them. */
+static void test_a_rule_has_the_numbers_in_force_and_all_else_as_configured(void **state)
+{
+    (void) state;
+    const weir_limit limit = {.algorithm = WEIR_LEAKY_BUCKET, .limit = 10, .period_ns = SECOND, .delay = 3};
+    struct process *p = process_new();
+    struct policy *policy = compile_one(p, &limit, 1);
+    struct policy_limit *now = &policy->limits[0];
+    const struct rule was = policy_rule(now);
+    store_relaxed(&now->limit_now, 11);
+    store_relaxed(&now->unit_now, 12);
+    store_relaxed(&now->tolerance_now, 13);
+    store_relaxed(&now->history_max, 14);
+    const struct rule rule = policy_rule(now);
+    assert_true(rule.limit == 11 && rule.unit == 12 && rule.tolerance == 13 && rule.history_max == 14);
+    assert_true(rule.algorithm == was.algorithm && rule.period_ns == was.period_ns && rule.ahead == was.ahead);
+    assert_true(rule.origin_ns == was.origin_ns && rule.rate_id == was.rate_id && rule.rate_table == was.rate_table);
+    assert_true(now->rule.limit == 10 && now->rule.unit == was.unit && now->rule.tolerance == was.tolerance);
+    free_one(policy);
+    process_free(p);
+}
+
 static void test_short_periods_go_by_the_clock_and_queues_grant_nothing(void **state)
 {
     (void) state;
@@ -326,6 +348,20 @@ static uint64_t history_max(const struct policy_set *set, size_t policy, size_t 
     return load_relaxed(&set->policies[policy].limits[limit].history_max);
 }
 
+/* A policy has room for four limits. Those that it has not are zeros, and are found by no number, 0 among them. */
+static void expect_nothing_behind_the_limits(struct policy_set *set)
+{
+    static const struct policy_limit none;
+    const struct policy *policy = NULL;
+    for (size_t i = 0; i < set->count; i++) {
+        assert_null(policy_set_limit(set, set->policies[i].group, 0, &policy));
+        policy_set_raise_history_max(set, set->policies[i].group, 0, 99);
+        for (size_t j = set->policies[i].limit_count; j < WEIR_MAX_LIMITS; j++) {
+            assert_memory_equal((void *) &set->policies[i].limits[j], (void *) &none, sizeof(none));
+        }
+    }
+}
+
 static void test_a_set_finds_policies_by_id_and_group_and_limits_by_their_id(void **state)
 {
     (void) state;
@@ -364,6 +400,7 @@ static void test_a_set_finds_policies_by_id_and_group_and_limits_by_their_id(voi
     assert_ptr_equal(policy, &all[0]);
     assert_null(policy_set_limit(set, 3, minute, &policy));
     assert_null(policy_set_limit(set, 4, second, &policy));
+    expect_nothing_behind_the_limits(set);
     /* Tiers share a history: it keeps as many units as the greatest of them lets pass. */
     assert_int_equal(history_max(set, 0, 0), 50);
     assert_int_equal(history_max(set, 2, 0), 50);
@@ -381,6 +418,7 @@ static void test_a_set_finds_policies_by_id_and_group_and_limits_by_their_id(voi
     policy_set_keep_histories(next, set);
     assert_true(history_max(next, 0, 0) == 10 && history_max(next, 1, 0) == 50 && history_max(next, 2, 0) == 70);
     assert_true(next->policies[0].id == 3 && next->policies[1].id == 4 && next->policies[2].id == 2);
+    expect_nothing_behind_the_limits(next);
     policy_set_free(set);
     policy_set_free(next);
     policy_set_free(NULL);
@@ -516,7 +554,7 @@ static void test_of_overrides_the_first_that_has_not_ended_is_in_force(void **st
     }
     assert_int_equal(overrides_count(overrides), 6);
     assert_int_equal(overrides_until_ns(overrides), UINT64_C(1767225601) * SECOND); /* the first end */
-    assert_true(overrides_size(overrides) <= overrides_size_most());
+    assert_true(overrides_size(overrides) < overrides_size_most() / 100);           /* of eleven texts */
     const struct policy *found = find_override(p, overrides, "p", "a", 1);
     assert_ptr_equal(found, overrides_at(overrides, 0));
     assert_true(found->override == OVERRIDE_NONE && found->limits[0].rule.limit == 60);
@@ -550,6 +588,118 @@ static void test_of_overrides_the_first_that_has_not_ended_is_in_force(void **st
     for (size_t i = 0; i < COUNT_OF(second); i++) {
         free(second[i].field);
         free(second[i].value);
+    }
+    policy_set_free(set);
+    process_free(p);
+}
+
+/* How often the keys of overrides were hashed. The linker's --wrap leads the calls here. */
+static size_t hashed;
+
+uint64_t __real_hash_keyed(const struct hash_secret *secret, const void *data, size_t length);
+uint64_t __wrap_hash_keyed(const struct hash_secret *secret, const void *data, size_t length);
+
+uint64_t __wrap_hash_keyed(const struct hash_secret *secret, const void *data, size_t length)
+{
+    hashed++;
+    return __real_hash_keyed(secret, data, length);
+}
+
+static void test_a_key_is_looked_for_once_in_the_networks_of_each_size_the_smallest_first(void **state)
+{
+    (void) state;
+    static const char *const networks[] = {"10.0.0.0/8",    "11.0.0.0/8",    "10.1.0.0/16", "10.2.0.0/16",
+                                           "10.1.2.0/24",   "10.1.3.0/24",   "10.1.2.0/25", "2001:db8::/32",
+                                           "2001:db9::/32", "2001:d00::/24", "12.0.0.0/8",  "10.1.4.0/24"};
+    const weir_policy policies[] = {{.name = "q", .limits = &second_log, .limit_count = 1},
+                                    {.name = "p", .limits = &second_log, .limit_count = 1}};
+    struct process *p = process_new();
+    struct policy_set *set = compile(p, policies, 2);
+    struct override_text texts[2 * COUNT_OF(networks)];
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        char field[40];
+        char value[8];
+        const char *policy = policies[i % 2].name;
+        assert_int_equal(policy_names_set_form(&p->names, policy, weir_address_form(64)), 0);
+        (void) snprintf(field, sizeof(field), "%s:%s", policy, networks[i / 2]);
+        (void) snprintf(value, sizeof(value), "%zu", 100 + i);
+        texts[i] = text_of(field, value);
+    }
+    const struct override_context context = {
+        .set = set, .names = &p->names, .secret = &p->secret, .tick_ns = MILLISECOND, .now_ns = ORIGIN_NS};
+    struct overrides *overrides = NULL;
+    struct override_faults faults;
+    assert_int_equal(
+        overrides_compile(&context, &(struct override_list){texts, COUNT_OF(texts)}, 1, &overrides, &faults), 0);
+    assert_int_equal(overrides_count(overrides), COUNT_OF(texts));
+    /* The network that is found, and in how many sizes the key was looked for: of its length, of its policy. */
+    static const struct {
+        const char *bytes;
+        size_t length, found, sizes;
+    } all[] = {{"\x0a\x01\x02\x05", 4, 6, 1},
+               {"\x0a\x01\x02\x85", 4, 4, 2},
+               {"\x0a\x01\x04\x85", 4, 11, 2},
+               {"\x0a\x01\x05\x85", 4, 2, 3},
+               {"\x0a\x02\x05\x85", 4, 3, 3},
+               {"\x0a\x03\x05\x85", 4, 0, 4},
+               {"\x0b\x03\x05\x85", 4, 1, 4},
+               {"\x0d\x03\x05\x85", 4, SIZE_MAX, 4},
+               {"\x20\x01\x0d\xb9\0\0\0\1", 8, 8, 1},
+               {"\x20\x01\x0d\xba\0\0\0\1", 8, 9, 2},
+               {"\x20\x02\x0d\xba\0\0\0\1", 8, SIZE_MAX, 2},
+               {"\x20\x02\x0d", 3, SIZE_MAX, 0}};
+    for (size_t i = 0; i < 2 * COUNT_OF(all); i++) {
+        hashed = 0;
+        const struct policy *found =
+            find_override(p, overrides, policies[i % 2].name, all[i / 2].bytes, all[i / 2].length);
+        assert_int_equal(hashed - 1, all[i / 2].sizes); /* once for the key itself */
+        assert_int_equal(found != NULL, all[i / 2].found != SIZE_MAX);
+        if (found != NULL) {
+            assert_int_equal(found->limits[0].rule.limit, 100 + 2 * all[i / 2].found + i % 2);
+        }
+    }
+    overrides_free(overrides);
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        free(texts[i].field);
+        free(texts[i].value);
+    }
+    policy_set_free(set);
+    process_free(p);
+}
+
+static size_t size_of_overrides(const struct override_context *context, struct override_text *texts, size_t count)
+{
+    struct overrides *overrides = NULL;
+    struct override_faults faults;
+    const struct override_list lists[] = {{texts, count / 2}, {texts + count / 2, count - count / 2}};
+    assert_int_equal(overrides_compile(context, lists, 2, &overrides, &faults), 0);
+    const size_t size = overrides_size(overrides);
+    overrides_free(overrides);
+    return size;
+}
+
+/* More than twice as many slots, of four bytes; and as much again for each entry. */
+static void test_the_block_of_overrides_grows_with_their_number(void **state)
+{
+    (void) state;
+    const weir_policy policy = {.name = "p", .limits = &second_log, .limit_count = 1};
+    struct process *p = process_new();
+    struct policy_set *set = compile(p, &policy, 1);
+    const struct override_context context = {
+        .set = set, .names = &p->names, .secret = &p->secret, .tick_ns = MILLISECOND, .now_ns = ORIGIN_NS};
+    struct override_text texts[40];
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        texts[i] = (struct override_text){.field = (char *) (uintptr_t) "p:k", .value = (char *) (uintptr_t) "deny"};
+    }
+    const size_t one = size_of_overrides(&context, texts, 1);
+    const size_t each = size_of_overrides(&context, texts, 2) - one;
+    assert_in_range(each, sizeof(struct policy), sizeof(struct policy) + 200);
+    for (size_t count = 1; count <= COUNT_OF(texts); count++) {
+        size_t slots = 16;
+        while (slots <= 2 * count) {
+            slots *= 2;
+        }
+        assert_int_equal(size_of_overrides(&context, texts, count), one + (count - 1) * each + (slots - 16) * 4);
     }
     policy_set_free(set);
     process_free(p);
@@ -596,6 +746,7 @@ int main(void)
         cmocka_unit_test(test_a_label_is_the_letter_and_the_period_in_its_largest_unit),
         cmocka_unit_test(test_a_limit_is_the_same_one_while_its_algorithm_and_period_are),
         cmocka_unit_test(test_a_policy_has_the_fields_that_it_was_given),
+        cmocka_unit_test(test_a_rule_has_the_numbers_in_force_and_all_else_as_configured),
         cmocka_unit_test(test_short_periods_go_by_the_clock_and_queues_grant_nothing),
         cmocka_unit_test(test_an_override_has_its_own_numbers_and_all_else_of_its_policy),
         cmocka_unit_test(test_names_keep_their_ids_and_tiers_share_a_group),
@@ -604,6 +755,8 @@ int main(void)
         cmocka_unit_test(test_there_are_at_most_1023_names_since_open),
         cmocka_unit_test(test_a_limit_has_255_rates_and_each_keeps_its_number),
         cmocka_unit_test(test_of_overrides_the_first_that_has_not_ended_is_in_force),
+        cmocka_unit_test(test_a_key_is_looked_for_once_in_the_networks_of_each_size_the_smallest_first),
+        cmocka_unit_test(test_the_block_of_overrides_grows_with_their_number),
         cmocka_unit_test(test_ten_thousand_overrides_are_taken_and_the_rest_is_left_out),
     };
     return cmocka_run_group_tests_name("unit/policy/compile", tests, NULL, NULL);

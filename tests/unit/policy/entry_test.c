@@ -151,6 +151,9 @@ static void test_a_text_that_a_form_should_not_write_is_not_used(void **state)
     assert_int_equal(key_form_read(NULL, bytes, longest + 1), KEY_FORM_SIZE);
 }
 
+/* Longer than any address. */
+#define LONG_HOST "0000:0000:0000:0000:0000:ffff:255.255.255.2555"
+
 /* Each network with one bit of its address set: it is one where the bit lies within the prefix. */
 static void test_a_network_has_no_bits_behind_its_prefix(void **state)
 {
@@ -207,7 +210,10 @@ static void test_a_network_has_no_bits_behind_its_prefix(void **state)
                                        "10.0.0.0/8/8",
                                        "%31/8",
                                        "",
-                                       "10.0.0.0/-1"};
+                                       "10.0.0.0/-1",
+                                       "10.0.0.0/9999",
+                                       LONG_HOST "/8",
+                                       LONG_HOST "/24"};
     struct key_network network;
     for (size_t i = 0; i < COUNT_OF(none); i++) {
         assert_false(key_form_read_network(form, none[i], &network));

@@ -251,6 +251,12 @@ static void test_policies_of_a_program_stand_beside_those_of_a_file(void **state
     assert_int_equal(load_with("p", 5, &error), -EINVAL);
     assert_non_null(strstr(error.message, ": policy \"p\" has the name of a policy of the program; rename one"));
     assert_ptr_equal(strstr(error.message, d.path), error.message);
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_ns = HOUR};
+    const weir_policy several[] = {{.name = "one", .limits = &limit, .limit_count = 1},
+                                   {.name = "other", .limits = &limit, .limit_count = 1},
+                                   {.name = "two", .limits = &limit, .limit_count = 1}};
+    assert_int_equal(weir_load_policies_with(d.w, d.path, several, 3, &error), -EINVAL);
+    assert_non_null(strstr(error.message, ": policy \"two\" has the name of a policy of the program; rename one"));
     assert_int_equal(load_with("mine", 0, &error), -EINVAL);
     assert_non_null(strstr(error.message, "policy \"mine\""));
     write_file("unknown: 1\n");

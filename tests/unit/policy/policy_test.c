@@ -499,6 +499,37 @@ static void test_a_change_keeps_what_was_used_and_the_number_of_a_name(void **st
     weir_close(w);
 }
 
+/* What a thread holds under a tier is found under the others at a denial; under one that is gone nobody looks. */
+static void test_units_that_a_removed_tier_was_granted_come_back(void **state)
+{
+    (void) state;
+    enum { UNITS = 1000 };
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = UNITS, .period_ns = 24 * HOUR};
+    const weir_policy policies[] = {{.name = "p", .limits = &limit, .limit_count = 1},
+                                    {.name = "p/pro", .limits = &limit, .limit_count = 1}};
+    struct fake_clock clock;
+    fake_clock_init(&clock, UINT64_C(1767225600) * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &clock.clock;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    for (uint64_t used = 1; used < 20; used++) {
+        assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+        const weir_key pro = weir_make_key(w, weir_find_policy(w, "p/pro"), &used, sizeof(used));
+        const weir_key plain = weir_make_key(w, weir_find_policy(w, "p"), &used, sizeof(used));
+        for (uint64_t i = 0; i < used; i++) {
+            assert_true(weir_check(t, &pro, 1, NULL));
+        }
+        assert_int_equal(weir_set_policies(w, policies, 1, NULL), 0);
+        uint64_t passed = 0;
+        while (passed < UNITS && weir_check(t, &plain, 1, NULL)) {
+            passed++;
+        }
+        assert_int_equal(passed, UNITS - used);
+    }
+    weir_close(w);
+}
+
 static void test_shadow_mode_lets_pass_and_says_so(void **state)
 {
     (void) state;
@@ -534,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_files_have_every_algorithm_quotas_and_tiers),
         cmocka_unit_test(test_malformed_files_are_refused_with_file_line_and_field),
         cmocka_unit_test(test_a_change_keeps_what_was_used_and_the_number_of_a_name),
+        cmocka_unit_test(test_units_that_a_removed_tier_was_granted_come_back),
         cmocka_unit_test(test_shadow_mode_lets_pass_and_says_so),
     };
     return cmocka_run_group_tests_name("unit/policy/policy", tests, NULL, NULL);

@@ -130,6 +130,26 @@ static void test_an_alias_goes_before_the_nearest_word(void **state)
     assert_int_equal(words_find(&words, ""), WORD_NONE);
 }
 
+/* Whatever stands behind them in memory. */
+static void test_the_words_and_aliases_end_with_their_counts(void **state)
+{
+    (void) state;
+    static const char *const names[] = {"shadow", "enforce", "behind", "ahead"};
+    static const struct word_alias aliases[] = {{"dry_run", "shadow"}, {"late", "behind"}};
+    static const struct words words = {.names = names, .count = 2, .aliases = aliases, .alias_count = 1};
+    size_t distance = 0;
+    char out[40];
+    assert_int_equal(words_find(&words, "enforce"), 1);
+    assert_int_equal(words_find(&words, "behind"), WORD_NONE);
+    assert_string_equal(words_alias(&words, "dry_run"), "shadow");
+    assert_null(words_alias(&words, "late"));
+    assert_null(words_nearest(&words, "behind", &distance));
+    assert_string_equal(words_list(&words, out, sizeof(out)), "shadow, enforce");
+    static const struct words none = {.names = names};
+    assert_string_equal(words_list(&none, out, sizeof(out)), "");
+    assert_int_equal(words_find(&none, "shadow"), WORD_NONE);
+}
+
 static void test_a_list_of_words_is_cut_where_the_buffer_ends(void **state)
 {
     (void) state;
@@ -214,6 +234,7 @@ int main(void)
         cmocka_unit_test(test_the_nearest_word_is_the_first_of_those_with_the_fewest_changes),
         cmocka_unit_test(test_words_of_up_to_24_letters_are_compared),
         cmocka_unit_test(test_an_alias_goes_before_the_nearest_word),
+        cmocka_unit_test(test_the_words_and_aliases_end_with_their_counts),
         cmocka_unit_test(test_a_list_of_words_is_cut_where_the_buffer_ends),
         cmocka_unit_test(test_a_word_is_small_letters_before_a_colon_without_a_space),
         cmocka_unit_test(test_the_first_of_joined_lines_is_named_where_its_space_belongs),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Policy files without memory: whichever allocation fails, the error is -ENOMEM and not that the file is malformed.
+ * Policy files without memory: whichever allocation fails, the error is -ENOMEM and not that the file is malformed, and
+ * all that was allocated before is given back.
  * The linker's --wrap leads the library's allocations here (tests/meson.build). The functions below replace libyaml's
  * of the same names: a program's symbols go before a shared library's.
  *
@@ -20,10 +21,14 @@ void *__real_malloc(size_t size);
 void *__real_calloc(size_t count, size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
+char *__real_strdup(const char *text);
+void __real_free(void *old);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t count, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
+char *__wrap_strdup(const char *text);
+void __wrap_free(void *old);
 void *yaml_malloc(size_t size);
 void *yaml_realloc(void *old, size_t size);
 void yaml_free(void *old);
@@ -33,6 +38,15 @@ char *yaml_strdup(const char *text);
 static size_t fails;
 static size_t seen, seen_in_yaml;
 
+/* Blocks that are in use. */
+static size_t held;
+
+static void *hold(void *block)
+{
+    held += block != NULL;
+    return block;
+}
+
 static bool is_refused(void)
 {
     return ++seen == fails;
@@ -40,22 +54,39 @@ static bool is_refused(void)
 
 void *__wrap_malloc(size_t size)
 {
-    return is_refused() ? NULL : __real_malloc(size);
+    return is_refused() ? NULL : hold(__real_malloc(size));
 }
 
 void *__wrap_calloc(size_t count, size_t size)
 {
-    return is_refused() ? NULL : __real_calloc(count, size);
+    return is_refused() ? NULL : hold(__real_calloc(count, size));
 }
 
 void *__wrap_realloc(void *old, size_t size)
 {
-    return is_refused() ? NULL : __real_realloc(old, size);
+    if (is_refused()) {
+        return NULL;
+    }
+    const size_t was = old != NULL;
+    void *block = hold(__real_realloc(old, size));
+    held -= block != NULL ? was : 0;
+    return block;
+}
+
+void __wrap_free(void *old)
+{
+    held -= old != NULL;
+    __real_free(old);
 }
 
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
-    return is_refused() ? NULL : __real_aligned_alloc(alignment, size);
+    return is_refused() ? NULL : hold(__real_aligned_alloc(alignment, size));
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return is_refused() ? NULL : hold(__real_strdup(text));
 }
 
 void *yaml_malloc(size_t size)
@@ -108,9 +139,12 @@ static void test_without_memory_a_file_is_not_called_malformed(void **state)
     weir *w = open_or_fail(&options);
     const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1, .period_ns = SECOND};
     size_t failed = 0;
+    size_t held_before = 0;
     for (size_t number = 1, all = 1; number <= all; number++) {
         weir_error error;
         (void) set_one_policy(w, &limit, 1, WEIR_SCOPE_FLEET);
+        assert_true(number == 1 || held == held_before);
+        held_before = held;
         seen = 0;
         fails = number;
         const int result = weir_load_policies(w, path, &error);
@@ -125,6 +159,7 @@ static void test_without_memory_a_file_is_not_called_malformed(void **state)
             fail_msg("allocation %zu: %d, %s", number, result, error.message);
         } else {
             assert_int_not_equal(weir_find_policy(w, "p"), WEIR_NO_POLICY); /* the old set stays */
+            assert_int_equal(held, held_before);
             failed++;
         }
     }
@@ -133,6 +168,7 @@ static void test_without_memory_a_file_is_not_called_malformed(void **state)
         print_message("libyaml is bound to its own allocator: its allocations were not tried\n");
     }
     weir_close(w);
+    assert_int_equal(held, 0);
     (void) unlink(path);
 }
 
