@@ -208,12 +208,15 @@ static void test_what_is_missing_is_said_in_one_sentence(void **state)
     for (unsigned attempt = 0; attempt < 49; attempt++) {
         kernel.socket_results[attempt] = -EBUSY;
     }
+    const size_t pages = count_mapped_pages();
     struct rings *rings = open_rings(false, problem, sizeof(problem));
     assert_non_null(rings);
     assert_string_equal(problem, "");
+    assert_true(count_mapped_pages() >= pages + FRAMES / 2);
     assert_true(kernel.sockets == 50 && kernel.naps == 49);
     rings_close(rings);
     rings_close(NULL);
+    assert_true(count_mapped_pages() < pages + FRAMES / 4);
     assert_true(!kernel.has_memory && !kernel.has_socket);
 }
 
@@ -238,6 +241,7 @@ static void let_arrive(uint64_t *rng, unsigned count)
         assert_true(address % SIZE == 0 && address / SIZE < FRAMES);
         assert_int_equal(kernel.places[address / SIZE], WITH_GATEWAY);
         kernel.places[address / SIZE] = RECEIVED;
+        kernel.memory[address + HEADROOM] = 1;
         kernel.received.packets[kernel.received.producer++ % SIZE] = kernel.descriptions[address / SIZE] =
             (struct xdp_desc){.addr = address + HEADROOM, .len = (uint32_t) random_below(rng, 1600)};
     }
@@ -246,7 +250,7 @@ static void let_arrive(uint64_t *rng, unsigned count)
 static void test_each_frame_is_in_one_place(void **state)
 {
     (void) state;
-    static struct rings_frame taken[SIZE];
+    static struct rings_frame taken[SIZE + 1];
     static unsigned char *in_hand[FRAMES];
     size_t hand = 0;
     uint64_t rng = test_seed();
@@ -261,7 +265,9 @@ static void test_each_frame_is_in_one_place(void **state)
             const uint32_t waiting = kernel.received.producer - kernel.received.consumer;
             const uint32_t next = kernel.received.consumer;
             /* Of what the other side has done, a ring is looked at once it is used up; the next call sees the rest. */
+            taken[many].bytes = NULL;
             const size_t count = rings_receive(rings, taken, many);
+            assert_null(taken[many].bytes);
             assert_true(count <= many && count <= waiting && (count != 0 || waiting == 0 || many == 0));
             assert_int_equal(kernel.received.consumer, next + count);
             assert_int_equal(kernel.sent.consumer, kernel.sent.producer);
