@@ -48,7 +48,7 @@ static char rings_of[DROP_QUEUES];
 static const unsigned char hop_mac[FRAME_MAC_SIZE] = {2, 0, 0, 0, 0, 66};
 
 int __wrap_getsockname(int fd, struct sockaddr *out, socklen_t *length);
-int __wrap_ioctl(int fd, unsigned long what, void *argument);
+int __wrap_ioctl(int fd, unsigned long request_of, void *argument);
 
 int __wrap_getsockname(int fd, struct sockaddr *out, socklen_t *length)
 {
@@ -58,8 +58,9 @@ int __wrap_getsockname(int fd, struct sockaddr *out, socklen_t *length)
     return made.has_own ? 0 : -1;
 }
 
-int __wrap_ioctl(int fd, unsigned long what, void *argument)
+int __wrap_ioctl(int fd, unsigned long request_of, void *argument)
 {
+    const uint32_t what = (uint32_t) request_of; /* musl's is an int */
     struct ifreq *request = argument;
     assert_true(fd >= 0 && strcmp(request->ifr_name, "eth7") == 0);
     errno = what == SIOCETHTOOL ? EOPNOTSUPP : ENODEV;
