@@ -338,7 +338,7 @@ static void test_what_is_wrong_is_said_with_its_place(void **state)
     assert_int_equal(problem.code, 1);
     settings_fail(&options, SETTING_TRANSPARENT, 0, 2, "what", &problem);
     assert_string_equal(problem.sentence, "f.yaml:14:4: transparent: what");
-    settings_fail(&options, SETTING_SESSIONS, 5, 2, "what", &problem); /* of all of them: where the first one is */
+    settings_fail(&options, SETTING_SESSIONS, 1, 2, "what", &problem); /* of all of them: where the first one is */
     assert_string_equal(problem.sentence, "f.yaml:13:3: sessions: what");
     settings_fail(&options, SETTING_IDLE, 0, 2, "what", &problem);
     assert_string_equal(problem.sentence, "--idle 7: what");
@@ -419,6 +419,7 @@ static void test_settings_that_do_not_fit_one_another_are_refused(void **state)
          "--transparent: the client's address is told by --proxy-protocol; give one of both"},
         {"listen=:1 backend=h:2 transparent=true", false, NULL},
         {"listen=:1 backend=h:2 proxy-protocol=true", false, NULL},
+        {"listen=h:2 listen=:1 backend=h:2 backend=g:2", false, "--backend h:2: is the address it listens on"},
         {"listen=:1 listen=h:2 backend=g:2 backend=h:2,drain", false,
          "--backend h:2,drain: is the address it listens on"},
         {"listen=h:22 listen=hh:2 listen=h:2x backend=h:2", false, NULL},
