@@ -305,6 +305,30 @@ static void test_keys_of_all_nodes_are_added_up(void **state)
     top_view_free(&view);
 }
 
+static void test_there_is_room_for_all_that_a_node_has(void **state)
+{
+    (void) state;
+    enum { MANY = 2000 };
+    static struct top_key keys[MANY];
+    static struct top_policy policies[MANY];
+    struct top_node node = {.address = "a", .up = true, .now = {.keys = keys, .key_count_listed = MANY}};
+    const struct top_nodes nodes = {.all = &node, .count = 1};
+    struct top_view view = {NULL, 0, 0, false};
+    size_t count;
+    node.now.policies = policies;
+    node.now.policy_count = MANY;
+    for (unsigned i = 0; i < MANY; i++) {
+        (void) snprintf(keys[i].key, sizeof(keys[i].key), "%u", i);
+        (void) snprintf(policies[i].name, sizeof(policies[i].name), "%u", i);
+    }
+    struct top_key *merged = top_keys_merge(&nodes, &count);
+    assert_int_equal(count, MANY);
+    free(merged);
+    top_view_nodes(&view, &nodes, SORT_NAME);
+    assert_int_equal(view.count, 3 + 1 + 2 + MANY + 1 + 2 + 100);
+    top_view_free(&view);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -313,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_nodes_are_told_with_their_sums_and_those_that_are_not_well_are_marked),
         cmocka_unit_test(test_policies_are_sums_over_nodes_in_the_order_that_is_wanted),
         cmocka_unit_test(test_keys_of_all_nodes_are_added_up),
+        cmocka_unit_test(test_there_is_room_for_all_that_a_node_has),
     };
     return cmocka_run_group_tests_name("unit/apps/weir_top", tests, NULL, NULL);
 }
