@@ -239,12 +239,12 @@ static void test_kinds_that_policies_are_for_must_be_there_and_pass(void **state
     (void) snprintf(kinds.all[1].name, sizeof(kinds.all[1].name), "initial");
     kinds.all[0].cost = 5;
     kinds.all[1].cost = 20;
-    open_look(&look, "source source.initial source.inital overall.far/x overall.other");
+    open_look(&look, "source source.initial source.inital overall.far/x overall.zz");
     assert_false(policy_look_has_kinds(&look, &kinds, "f.yaml", false));
     assert_string_equal(
         lines, "e: f.yaml: policy \"source.inital\" is for packets of kind \"inital\", and there is no such kind "
                "(there is \"initial\"): that limit would be off; name a kind of --kinds\n"
-               "e: f.yaml: policy \"overall.other\" is for packets of kind \"other\", and there is no such kind: "
+               "e: f.yaml: policy \"overall.zz\" is for packets of kind \"zz\", and there is no such kind: "
                "that limit would be off; name a kind of --kinds\n");
     memset(lines, 0, sizeof(lines));
     assert_true(policy_look_has_kinds(&look, &none, "f.yaml", true));
@@ -253,7 +253,7 @@ static void test_kinds_that_policies_are_for_must_be_there_and_pass(void **state
                         "kind: that limit is off; give --kinds with the kind in it\n"
                         "w: f.yaml: policy \"source.inital\" is for packets of kind \"inital\", and there is no such "
                         "kind: that limit is off; give --kinds with the kind in it\n"
-                        "w: f.yaml: policy \"overall.other\" is for packets of kind \"other\", and there is no such "
+                        "w: f.yaml: policy \"overall.zz\" is for packets of kind \"zz\", and there is no such "
                         "kind: that limit is off; give --kinds with the kind in it\n");
     policy_look_close(&look);
     open_look(&look, "source.initial overall");

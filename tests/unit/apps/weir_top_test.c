@@ -260,6 +260,22 @@ static void test_policies_are_sums_over_nodes_in_the_order_that_is_wanted(void *
                "c                                enforce     1 none                    -        -        -        -");
     nodes_of[1].has_before = true;
     top_view_free(&view);
+    /* Of what is offered, what is denied is a part. */
+    static struct top_policy both[] = {{.name = "a", .allowed = 140, .denied = 40},
+                                       {.name = "b", .allowed = 120, .denied = 80}};
+    struct top_node one = {.address = "a", .up = true, .has_before = true};
+    const struct top_nodes alone = {.all = &one, .count = 1};
+    one.now.policies = both;
+    one.now.policy_count = 2;
+    for (unsigned turned = 0; turned < 2; turned++) {
+        top_view_nodes(&view, &alone, SORT_OFFERED);
+        assert_int_equal(view.lines[6].text[0], 'b');
+        assert_int_equal(view.lines[7].text[0], 'a');
+        top_view_free(&view);
+        const struct top_policy first = both[0];
+        both[0] = both[1];
+        both[1] = first;
+    }
 }
 
 static void test_keys_of_all_nodes_are_added_up(void **state)
