@@ -330,12 +330,13 @@ static void test_the_tables_are_as_wide_as_the_terminal_and_leave_out_what_is_no
         {0, "    longest\n", 23},
         {UINT16_MAX, "    longest\n", 23},
         {1, "    longest\n", 0}, /* as if there were 40 */
+        {58, "    longest\n", 1},
         {60, "    longest\n", 3},
         {90, "    longest\n", 33},
         {130, "  first denial           longest\n", 73},
         {1000, "  first denial         last denial            longest\n", 143}, /* as if there were 200 */
     };
-    static const int widths[] = {35, 35, 15, 15, 45, 51, 51};
+    static const int widths[] = {35, 35, 15, 15, 15, 45, 51, 51};
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         char wanted[300];
         size_t bar = 0;
@@ -352,11 +353,11 @@ static void test_the_tables_are_as_wide_as_the_terminal_and_leave_out_what_is_no
                         rows[i].head);
         assert_true(tells(wanted));
         (void) snprintf(wanted, sizeof(wanted), "\n%-*s          100           20   20.00%%%s%s    999 ms\n", widths[i],
-                        "192.0.2.1", i >= 5 ? "  2025-11-25 10:00:01" : "", i == 6 ? "  2025-11-25 10:01:01" : "");
+                        "192.0.2.1", i >= 6 ? "  2025-11-25 10:00:01" : "", i == 7 ? "  2025-11-25 10:01:01" : "");
         assert_true(tells(wanted));
         (void) snprintf(wanted, sizeof(wanted), "\n%.*s          300            0    0.00%%%s%s     1.0 h\n", widths[i],
-                        "a-user-of-more-than-24-bytes%2c%20and%20then%20some", i >= 5 ? "                    -" : "",
-                        i == 6 ? "                    -" : "");
+                        "a-user-of-more-than-24-bytes%2c%20and%20then%20some", i >= 6 ? "                    -" : "",
+                        i == 7 ? "                    -" : "");
         assert_true(tells(wanted));
     }
 }
