@@ -156,10 +156,8 @@ static void grow_descriptor_table(rlim_t count)
 static int fit_descriptors(struct gateway *gateway)
 {
     struct gateway_options *options = &gateway->options;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
-        return 0;
-    }
+    struct rlimit limit = {.rlim_max = 0};
+    (void) getrlimit(RLIMIT_NOFILE, &limit); /* of what there is it does not fail */
     limit.rlim_cur = limit.rlim_max;
     (void) setrlimit(RLIMIT_NOFILE, &limit);
     /* A reload may add listeners and backends. */

@@ -4,7 +4,8 @@
 A gateway whose sockets are opened by systemd, which this test plays: activation_test.py BUILD_DIRECTORY SOURCE_DIRECTORY
 [TEST...]. Prints TAP.
 
-Guards: apps/gateway/activation.c, apps/gateway/listening.c, apps/gateway/listeners.c, apps/gateway/http.c
+Guards: apps/gateway/activation.c, apps/gateway/listening.c, apps/gateway/listeners.c, apps/gateway/http.c,
+apps/gateway/listen_socket.c
 """
 import contextlib
 import fcntl
@@ -18,7 +19,7 @@ import sys
 
 from listeners_test import connected, free_port, offered_of
 from restart_test import Backend, HANDOVERS, Sender
-from support import ask, Fixture, gateway_demo, POLICIES, run, Skipped
+from support import ask, check_sockets, Fixture, gateway_demo, POLICIES, run, Skipped
 
 FAST = POLICIES.format(100000)
 
@@ -99,6 +100,7 @@ def test_sockets_that_are_handed_over_are_served():
             f.start(threads=threads)
             port = first.getsockname()[1]
             ask_many(port)
+            assert check_sockets(f.child) > threads
             assert offered_of(f) == {f"127.0.0.1:{port}": 60}
             # Beside one socket that nobody may share, the other threads have none, and nothing is stuck.
             warned = f"127.0.0.1:{port}: 1 of {threads} threads serve the sockets" in f.log.read_text()

@@ -7,7 +7,6 @@ Guards: apps/gateway/main.c, apps/gateway/worker.c, apps/gateway/session.c, apps
 apps/gateway/local.c
 """
 import contextlib
-import contextlib
 import http.client
 import json
 import os

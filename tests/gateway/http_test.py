@@ -3,7 +3,7 @@
 """
 The gateway's HTTP, on loopback: http_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
-Guards: apps/gateway/http.c
+Guards: apps/gateway/http.c, apps/gateway/address.c, apps/gateway/session.c
 """
 import http.client
 import json
@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 
-from support import Fixture, run
+from support import ask, check_sockets, Fixture, run
 
 
 class Slow:
@@ -54,6 +54,12 @@ def get(f, path):
     connection.request("GET", path)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
+
+
+def test_its_sockets_are_its_own_and_wait_for_nobody():
+    with Fixture() as f, f.client() as client, socket.create_connection(("127.0.0.1", f.http), timeout=20):
+        assert ask(client) == b"?" and get(f, "/healthz")[0] == 200
+        assert check_sockets(f.child) >= 4
 
 
 def test_slow_connections_keep_nobody_out():

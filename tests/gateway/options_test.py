@@ -61,6 +61,20 @@ def test_wrong_options_are_refused_by_name():
             assert result.returncode == 0 and "--max-keys" in result.stdout and result.stderr == "", result
 
 
+def test_a_file_is_checked_with_the_kinds_that_it_is_for():
+    with Fixture() as f:
+        kinds = f.demo.dir / "kinds.yaml"
+        kinds.write_text("kinds:\n  - {name: initial, match: \"c.\", cost: 7}\n")
+        result = start(f, "--check", f.path, "--kinds", kinds)
+        assert (result.returncode, result.stderr) == (0, "") and "kind initial: costs 7\n" in result.stdout, result
+        result = start(f, "--check", f.path, "--kinds", "/none")
+        assert (result.returncode, result.stdout) == (2, "") and "/none" in result.stderr, result
+        result = start(f, "--check", "/none")
+        assert (result.returncode, result.stdout) == (2, "") and "/none" in result.stderr, result
+        result = start(f, "--check", f.path, "more")
+        assert result.returncode == 2 and "a word too many" in result.stderr, result
+
+
 def test_names_are_looked_up():
     with Fixture(listen="localhost") as f:
         assert ask(f.client(to="127.0.0.1")) == b"?"

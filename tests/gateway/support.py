@@ -139,6 +139,17 @@ def ask(client, data=b"?"):
     return client.recv(65536)
 
 
+def check_sockets(child, first=3, end=200):
+    """A program that it would start inherits none of its sockets, and no call of one waits. How many there are."""
+    place, sockets = pathlib.Path(f"/proc/{child.pid}"), 0
+    for number in range(first, end):
+        if os.path.lexists(place / "fd" / str(number)) and os.readlink(place / "fd" / str(number)).startswith("socket:"):
+            flags = int((place / "fdinfo" / str(number)).read_text().split("flags:")[1].split()[0], 8)
+            assert flags & os.O_CLOEXEC and flags & os.O_NONBLOCK, (number, oct(flags))
+            sockets += 1
+    return sockets
+
+
 def in_a_network_of_its_own(function):
     """Runs it in a process whose loopback has addresses of two IPv6 networks."""
     pid = os.fork()

@@ -273,6 +273,15 @@ def test_signals_end_it_with_the_terminal_as_it_was():
                 assert (code, restored, fault) == (-number, True, ""), (number, code, restored, fault)
 
 
+def test_it_ends_with_its_terminal():
+    """Also where nobody sends a signal: the terminal is not that of its session."""
+    with Node() as node, Screen(*WEIR, "top", "--interval=0.1", "--status", node.address) as screen:
+        screen.until("Nodes: 1 of 1")
+        os.close(screen.main)
+        screen.main = os.open("/dev/null", os.O_RDWR)
+        assert screen.child.wait(60) == -signal.SIGHUP, screen.child.returncode
+
+
 def test_a_node_that_goes_and_comes_back_is_shown_so():
     node = Node()
     address = node.address

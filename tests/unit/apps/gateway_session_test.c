@@ -244,6 +244,57 @@ static void test_each_change_of_a_session_is_told_while_its_socket_is_open(void 
     assert_int_equal(changes.count[SESSION_ENDS], changes.count[SESSION_BEGINS]);
 }
 
+enum way { ADDRESS, ADDRESS_END, PORT, ADDRESS6, ADDRESS6_END, PORT6, LOCAL, LOCAL_END, LISTENER, WAYS };
+
+/* One of 32 clients that differ in one thing alone. */
+static struct client differing(enum way way, unsigned n)
+{
+    struct client out = client(1);
+    struct sockaddr_in6 *v6 = &out.address.u.v6;
+    if (way >= ADDRESS6 && way <= PORT6) {
+        memset(v6, 0, sizeof(*v6));
+        out.address.length = sizeof(*v6);
+        v6->sin6_family = AF_INET6;
+        v6->sin6_addr.s6_addr[way == ADDRESS6 ? 2 : 15] = (unsigned char) (way != PORT6 ? n + 1 : 1);
+        v6->sin6_port = htons((uint16_t) (way == PORT6 ? 1000 + n : 1000));
+    } else if (way == ADDRESS || way == ADDRESS_END) {
+        out.address.u.v4.sin_addr.s_addr = htonl(0x0a000001U + (n << (way == ADDRESS ? 16 : 0)));
+    } else if (way == PORT) {
+        out.address.u.v4.sin_port = htons((uint16_t) (1000 + n));
+    } else if (way == LISTENER) {
+        out.listener = n;
+    } else {
+        out.local.s6_addr[way == LOCAL ? 1 : 15] = (unsigned char) n;
+    }
+    return out;
+}
+
+/* With one secret in eight or so, differences in few bits come to few chains; not with several secrets. */
+static void test_clients_that_differ_in_one_thing_alone_are_spread_over_the_chains(void **arg)
+{
+    (void) arg;
+    uint64_t rng = test_seed();
+    for (unsigned way = 0; way < WAYS; way++) {
+        unsigned most = 0;
+        for (unsigned secret = 0; secret < 12; secret++) {
+            bool taken[4 * CLIENTS] = {false};
+            unsigned count = 0;
+            t.table.secret[0] = random_next(&rng);
+            t.table.secret[1] = random_next(&rng);
+            for (unsigned n = 0; n < 32; n++) {
+                const struct client from = differing((enum way) way, n);
+                const struct session *session = session_of(&t.table, &from, t.now);
+                assert_non_null(session);
+                assert_true(session->chain <= t.table.chain_mask && session->chain < sizeof(taken));
+                count += !taken[session->chain];
+                taken[session->chain] = true;
+            }
+            most = count > most ? count : most;
+        }
+        assert_true(most >= 12);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +305,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_sessions_of_a_backend_that_is_down_move_and_stay_where_they_moved, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_each_change_of_a_session_is_told_while_its_socket_is_open, begin, end),
+        cmocka_unit_test_setup_teardown(test_clients_that_differ_in_one_thing_alone_are_spread_over_the_chains, begin,
+                                        end),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_session", tests, NULL, NULL);
 }

@@ -37,6 +37,8 @@ static struct xdp *xdp;
 static struct xdp_view view;
 static sem_t is_napping, may_wake;
 static _Atomic bool ends;
+static uint64_t naps_ns[64]; /* the first ones of the thread */
+static _Atomic size_t nap_count;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
@@ -57,6 +59,10 @@ int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
     (void) left;
     if (atomic_load(&ends)) {
         return 0;
+    }
+    const size_t nap = atomic_fetch_add(&nap_count, 1);
+    if (nap < sizeof(naps_ns) / sizeof(naps_ns[0])) {
+        naps_ns[nap] = (uint64_t) pause->tv_sec * SECOND + (uint64_t) pause->tv_nsec;
     }
     (void) sem_post(&is_napping);
     (void) sem_wait(&may_wake);
@@ -197,6 +203,7 @@ static int begin(void **state)
     assert_non_null(made.lines);
     made.mode = LINK_GENERIC;
     atomic_store(&ends, false);
+    atomic_store(&nap_count, 0);
     assert_int_equal(sem_init(&is_napping, 0, 0), 0);
     assert_int_equal(sem_init(&may_wake, 0, 0), 0);
     w = open_or_fail(&options);
@@ -453,6 +460,45 @@ static void test_what_was_dropped_is_told_and_who_goes_on_is_held_longer(void **
     assert_true(xdp_get_status(xdp, &status) && status.keys == 0);
 }
 
+static void test_what_was_dropped_is_told_ten_times_a_second_and_of_many_keys_in_pieces(void **state)
+{
+    (void) state;
+    static const char *const names[] = {"source"};
+    static const unsigned keys[] = {50, 20000};
+    struct xdp_status before, status;
+    run_for(SECOND);
+    for (size_t i = 0; i < 20; i++) { /* nothing is held */
+        assert_int_equal(naps_ns[i], (i % 2 == 0 ? 2 : 98) * MILLISECOND);
+    }
+    put_in_force(names, 1, 3600 * SECOND);
+    xdp_policies_changed(xdp);
+    run_for(SECOND);
+    for (unsigned i = 0; i < 2; i++) {
+        const uint64_t piece = i == 0 ? 64 : 20000 / 250 + 1;
+        for (unsigned n = 0; n < keys[i]; n++) {
+            char text[32];
+            (void) snprintf(text, sizeof(text), "10.%u.%u.%u", i, n / 200, n % 200);
+            deny(0, text, text, strlen(text), REPEATS_LEAST);
+        }
+        assert_true(xdp_get_status(xdp, &before));
+        assert_int_equal(before.keys, i == 0 ? keys[0] : keys[1] + keys[0]);
+        for (size_t n = 0; n < DROP_LINES; n++) {
+            made.lines[n].packets += made.lines[n].key.family != 0;
+        }
+        const uint64_t wanted = before.packets + before.keys, until_ns = fake.monotonic_ns + 600 * MILLISECOND;
+        uint64_t told = before.packets;
+        while (fake.monotonic_ns < until_ns) {
+            const uint64_t began_ns = fake.monotonic_ns;
+            run_for(1);
+            assert_true(fake.monotonic_ns - began_ns <= 100 * MILLISECOND);
+            assert_true(xdp_get_status(xdp, &status) && status.packets - told <= piece);
+            assert_true(status.packets == told || fake.monotonic_ns - began_ns == 2 * MILLISECOND);
+            told = status.packets;
+        }
+        assert_int_equal(told, wanted);
+    }
+}
+
 static void test_a_change_of_overrides_or_policies_lets_all_pass(void **state)
 {
     (void) state;
@@ -504,6 +550,8 @@ int main(void)
                                         end),
         cmocka_unit_test_setup_teardown(test_keys_are_held_by_the_addresses_of_their_policy, begin, end),
         cmocka_unit_test_setup_teardown(test_what_was_dropped_is_told_and_who_goes_on_is_held_longer, begin, end),
+        cmocka_unit_test_setup_teardown(test_what_was_dropped_is_told_ten_times_a_second_and_of_many_keys_in_pieces,
+                                        begin, end),
         cmocka_unit_test_setup_teardown(test_a_change_of_overrides_or_policies_lets_all_pass, begin, end),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_xdp", tests, NULL, NULL);
