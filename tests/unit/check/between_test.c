@@ -60,6 +60,10 @@ STEP(void, , subject_settle,
       const struct policy *policy, const weir_key *key, uint32_t at),
      (limiter, except, set, policy, key, at))
 
+/* No step of the above: a thread that settles comes here as well, and others would wait for it. */
+struct state __real_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+
 /* The test is the only thread: to wait for another one takes no time, however busy the machine is. */
 int __wrap_sched_yield(void);
 
@@ -107,6 +111,7 @@ static struct {
     bool acted, lacked, refunded; /* it has; a key of the request had too little then */
     bool halts;                   /* before that step another process begins to wait until no call is at the table */
     struct cell *lost;            /* before that step a cell becomes another key's */
+    uint64_t charged;             /* before that reading of a renewal the other thread takes so many units, if it can */
     /* A mark in a cell, of a settler of another process. */
     struct cell *marked;
     bool dies;
@@ -202,6 +207,17 @@ static void before_step(const char *step)
         s.lacked = s.lacked || lacks_room();
         s.acts = true;
     }
+}
+
+struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
+{
+    if (s.charged != 0 && ++s.steps == s.step) {
+        weir_verdict v;
+        (void) weir_peek(d.u, &d.key, 1, &v);
+        s.charged = v.remaining < s.charged ? v.remaining : s.charged;
+        assert_true(weir_check(d.u, &d.key, s.charged, NULL));
+    }
+    return __real_rule_charge_late(rule, state, then_ns, units);
 }
 
 /* Lapses all grants, and has what passed on them charged. */
@@ -537,6 +553,47 @@ static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **s
     }
 }
 
+/*
+ * A thread has used up its grant. It reads what room there is for the next one, in two steps: before either, another
+ * thread takes all units but a few.
+ */
+static void test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves(void **state)
+{
+    (void) state;
+    static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    enum { COST = 3, ROOMS = 12 };
+    for (size_t i = 0; i < COUNT_OF(plain) * 2 * ROOMS; i++) {
+        const weir_limit limit = {.algorithm = plain[i / ROOMS / 2], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+        uint64_t room = i % ROOMS;
+        uint64_t used = 0;
+        open_limits(&limit, 1);
+        for (unsigned epoch = 0; epoch < 5; epoch++) {
+            for (unsigned n = 0; n < 40; n++) {
+                used += take(d.t, &d.key, 1);
+            }
+            tick_epoch(&d.w->limiter);
+        }
+        do {
+            used += take(d.t, &d.key, 1);
+        } while (slot_covering(d.t, d.key.hash, 1) == NULL);
+        while (slot_covering(d.t, d.key.hash, 1) != NULL) {
+            used += take(d.t, &d.key, 1);
+        }
+        s.steps = 0;
+        s.step = 1 + i / ROOMS % 2;
+        s.charged = limit.limit - used - room;
+        const bool allowed = weir_check(d.t, &d.key, COST, NULL);
+        used += s.charged;
+        room = limit.limit - used; /* more, where the units of the new grant were held already */
+        s.charged = 0;
+        assert_true(s.steps >= s.step);
+        assert_int_equal(allowed, room >= COST);
+        used += allowed ? COST : 0;
+        assert_int_equal(used + take(d.t, &d.key, room + 1), limit.limit);
+        assert_int_equal(left(&d.key), 0);
+    }
+}
+
 /* But for a new key, and for the first refusal, which is remembered. */
 static void test_a_place_in_one_queue_is_taken_or_refused_without_the_table(void **state)
 {
@@ -591,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
+        cmocka_unit_test(test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves),
         cmocka_unit_test(test_a_place_in_one_queue_is_taken_or_refused_without_the_table),
         cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
         cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
