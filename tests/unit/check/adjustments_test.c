@@ -445,6 +445,12 @@ static void test_a_reset_clears_all_limits_of_all_tiers_and_what_is_remembered_o
         for (size_t i = 0; i < 3; i++) {
             weir_verdict v;
             assert_true(weir_peek(d.u, &keys[i][0], 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
+            const struct policy *policy = policy_set_by_id(process_policies(process), keys[i][0].policy);
+            for (size_t n = 0; n < counts[i];
+                 n++) { /* nor will it come back with the key, should it be evicted again */
+                const uint64_t hash = cell_hash(policy, &keys[i][0], n);
+                assert_int_equal(sketch_find(&process->sketch, hash, 100, START_NS).units, 0);
+            }
             assert_int_equal(left(&keys[i][1]), evicted || i < 2 ? 40 : 70);
         }
     }

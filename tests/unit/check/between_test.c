@@ -21,7 +21,9 @@
 #include "process/insert.h"
 #include "support/two_handles.h"
 #include "thread/rcu.h"
+#include "thread/settle.h"
 #include "thread/settle_pass.h"
+#include "thread/settling.h"
 #include "thread/slot.h"
 
 #define KEYS 4
@@ -63,6 +65,12 @@ STEP(void, , subject_settle,
 /* No step of the above: a thread that settles comes here as well, and others would wait for it. */
 struct state __real_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
 struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+
+/* Where the process may die, after the first of a settler's two swaps, and after the second. */
+void __real_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked);
+void __wrap_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked);
 
 /* The test is the only thread: to wait for another one takes no time, however busy the machine is. */
 int __wrap_sched_yield(void);
@@ -115,6 +123,8 @@ static struct {
     /* A mark in a cell, of a settler of another process. */
     struct cell *marked;
     bool dies;
+    unsigned death; /* 1, 2: after this swap of a renewal, by a jump */
+    jmp_buf after_death;
     unsigned tables; /* steps in the table */
     unsigned ends;   /* how often the request has waited for so long that the settler may have died */
 } s;
@@ -218,6 +228,18 @@ struct state __wrap_rule_charge_late(const struct rule *rule, struct state state
         assert_true(weir_check(d.u, &d.key, s.charged, NULL));
     }
     return __real_rule_charge_late(rule, state, then_ns, units);
+}
+
+void __wrap_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked)
+{
+    if (s.death == 1) {
+        longjmp(s.after_death, 1);
+    }
+    __real_settling_note_charged(account, limit, cell, before, marked);
+    if (s.death == 2) {
+        longjmp(s.after_death, 1);
+    }
 }
 
 /* Lapses all grants, and has what passed on them charged. */
@@ -553,6 +575,24 @@ static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **s
     }
 }
 
+/* Opens a weir whose first thread has used up its grant of the key. Returns what is used. */
+static uint64_t use_up_grant(const weir_limit *limit)
+{
+    uint64_t used = 0;
+    open_limits(limit, 1);
+    for (unsigned epoch = 0; epoch < 5; epoch++) {
+        used += take(d.t, &d.key, 40);
+        tick_epoch(&d.w->limiter);
+    }
+    do {
+        used += take(d.t, &d.key, 1);
+    } while (slot_covering(d.t, d.key.hash, 1) == NULL);
+    while (slot_covering(d.t, d.key.hash, 1) != NULL) {
+        used += take(d.t, &d.key, 1);
+    }
+    return used;
+}
+
 /*
  * A thread has used up its grant. It reads what room there is for the next one, in two steps: before either, another
  * thread takes all units but a few.
@@ -562,35 +602,62 @@ static void test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves(v
     (void) state;
     static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
     enum { COST = 3, ROOMS = 12 };
-    for (size_t i = 0; i < COUNT_OF(plain) * 2 * ROOMS; i++) {
-        const weir_limit limit = {.algorithm = plain[i / ROOMS / 2], .limit = 2000, .period_ns = 300 * 24 * HOUR};
-        uint64_t room = i % ROOMS;
-        uint64_t used = 0;
-        open_limits(&limit, 1);
-        for (unsigned epoch = 0; epoch < 5; epoch++) {
-            for (unsigned n = 0; n < 40; n++) {
-                used += take(d.t, &d.key, 1);
-            }
-            tick_epoch(&d.w->limiter);
-        }
-        do {
-            used += take(d.t, &d.key, 1);
-        } while (slot_covering(d.t, d.key.hash, 1) == NULL);
-        while (slot_covering(d.t, d.key.hash, 1) != NULL) {
-            used += take(d.t, &d.key, 1);
-        }
+    for (size_t i = 0; i < COUNT_OF(plain) * 4 * ROOMS; i++) {
+        const weir_limit limit = {.algorithm = plain[i / ROOMS / 4], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+        uint64_t used = use_up_grant(&limit);
+        d.w->limiter.max_processes = 1 + i / ROOMS / 2 % 2; /* 2: the renewal is noted for another process */
         s.steps = 0;
         s.step = 1 + i / ROOMS % 2;
-        s.charged = limit.limit - used - room;
+        s.charged = limit.limit - used - i % ROOMS;
         const bool allowed = weir_check(d.t, &d.key, COST, NULL);
         used += s.charged;
-        room = limit.limit - used; /* more, where the units of the new grant were held already */
+        const uint64_t room = limit.limit - used; /* more, where the units of the new grant were held already */
         s.charged = 0;
+        d.w->limiter.max_processes = 1;
         assert_true(s.steps >= s.step);
         assert_int_equal(allowed, room >= COST);
+        assert_int_equal(load_relaxed(&d.t->accounts[slot_find(d.t, d.key.hash)].settling.step), 0);
         used += allowed ? COST : 0;
         assert_int_equal(used + take(d.t, &d.key, room + 1), limit.limit);
         assert_int_equal(left(&d.key), 0);
+    }
+}
+
+/* A check that does not return. */
+static void die_amid_check(unsigned swaps, uint64_t cost)
+{
+    s.death = swaps;
+    if (setjmp(s.after_death) == 0) {
+        (void) weir_check(d.t, &d.key, cost, NULL);
+        fail();
+    }
+    s.death = 0;
+}
+
+/* The cost and what passed on the last grant are charged in one swap: what is left over is settled by a repair. */
+static void test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once(void **state)
+{
+    (void) state;
+    enum { COST = 3 };
+    static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t i = 0; i < COUNT_OF(plain) * 2; i++) {
+        const weir_limit limit = {.algorithm = plain[i / 2], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+        const uint64_t used = use_up_grant(&limit);
+        const size_t index = slot_find(d.t, d.key.hash);
+        struct slot_account *account = &d.t->accounts[index];
+        struct cell *cell = &d.w->limiter.process.table.cells[account->cells[0]];
+        d.w->limiter.max_processes = 2;
+        const unsigned swaps = 1 + i % 2;
+        die_amid_check(swaps, COST);
+        assert_int_equal(load_relaxed(&account->settling.step), swaps);
+        assert_int_equal(is_marked(cell), swaps == 1);
+        assert_true(load_relaxed(&d.t->slots[index].used) - load_relaxed(&account->accounted) != 0);
+        settling_resolve_cell(d.t, index);
+        settle_alone(d.t, index, false);
+        (void) cell_hold(cell, (uint64_t) 0 - (load_relaxed(&cell->held) & HELD_UNITS));
+        rcu_leave(d.t);
+        d.w->limiter.max_processes = 1;
+        assert_int_equal(left(&d.key), limit.limit - used - COST);
     }
 }
 
@@ -649,6 +716,7 @@ int main(void)
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
         cmocka_unit_test(test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves),
+        cmocka_unit_test(test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once),
         cmocka_unit_test(test_a_place_in_one_queue_is_taken_or_refused_without_the_table),
         cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
         cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
