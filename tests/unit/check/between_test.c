@@ -120,6 +120,11 @@ static struct {
     bool halts;                   /* before that step another process begins to wait until no call is at the table */
     struct cell *lost;            /* before that step a cell becomes another key's */
     uint64_t charged;             /* before that reading of a renewal the other thread takes so many units, if it can */
+    /* Before this step, when it comes for the n-th time, the other thread is charged so many units of a key. */
+    const char *charge_step;
+    unsigned charge_nth;
+    size_t charge_key;
+    uint64_t charge_units;
     /* A mark in a cell, of a settler of another process. */
     struct cell *marked;
     bool dies;
@@ -206,6 +211,11 @@ static void before_step(const char *step)
     if (s.halts && ++s.steps == s.step) {
         store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
     }
+    if (s.charge_step != NULL && strcmp(step, s.charge_step) == 0 && --s.charge_nth == 0) {
+        s.charge_step = NULL;
+        weir_charge(d.u, &s.keys[s.charge_key].key, s.charge_units);
+        s.keys[s.charge_key].used += s.charge_units;
+    }
     if (s.lost != NULL && ++s.steps == s.step && (load_relaxed(&s.lost->held) & HELD_IN_USE) == 0) {
         store_relaxed(&s.lost->hash, load_relaxed(&s.lost->hash) + 1);
         s.lost = NULL;
@@ -258,7 +268,7 @@ static void expect_exact(const char *after)
     for (size_t i = 0; i < KEYS; i++) {
         weir_verdict v;
         (void) weir_peek(s.third, &s.keys[i].key, 1, &v);
-        if (v.remaining != s.keys[i].most - s.keys[i].used) {
+        if (v.remaining != s.keys[i].most - (s.keys[i].used < s.keys[i].most ? s.keys[i].used : s.keys[i].most)) {
             fail_msg("after %s, %" PRIu64 " of %" PRIu64 " are used and %" PRIu64 " are left", after, s.keys[i].used,
                      s.keys[i].most, v.remaining);
         }
@@ -545,6 +555,54 @@ static void test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_t
     }
 }
 
+/*
+ * Three keys have room, and the request reserves their units; then another thread is charged units of one of them. It
+ * leaves what the request asks for, or a unit less.
+ */
+static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved(void **state)
+{
+    (void) state;
+    static const char *const steps[] = {"claim_read_limits", "claim_reserve", "claim_verify_cell"};
+    static const size_t kinds_at[] = {TWO, TWO + 1, TWO};
+    enum { ASKED = COUNT_OF(kinds_at), MOST_STEPS = 8 };
+    open_marked();
+    choose_key(ASKED, 0);
+    for (size_t i = 0; i < COUNT_OF(steps) * MOST_STEPS * ASKED * 4; i++) {
+        const uint64_t lacks = i % 2;
+        const unsigned nth = 1 + i / 4 / ASKED % MOST_STEPS;
+        const size_t step = i / 4 / ASKED / MOST_STEPS;
+        uint64_t wait_ns;
+        weir_key keys[ASKED];
+        static const uint64_t costs[ASKED] = {2, 3, 4};
+        for (size_t k = 0; k < ASKED; k++) {
+            choose_key(k, kinds_at[k]);
+            keys[k] = s.keys[k].key;
+            if (i / 2 % 2 != 0) { /* the keys have slots, and are to get grants */
+                assert_true(weir_check(d.t, &keys[k], 1, NULL) && weir_check(d.t, &keys[k], 1, NULL));
+                s.keys[k].used += 2;
+            }
+        }
+        s.charge_key = i / 4 % ASKED;
+        s.charge_nth = nth;
+        s.charge_step = steps[step];
+        const struct used_key *lost = &s.keys[s.charge_key];
+        s.charge_units = lost->most - lost->used - costs[s.charge_key] + lacks;
+        const bool one = s.charge_key == 1 && nth <= 4; /* a place of one key, or all of them */
+        const bool allowed =
+            one ? weir_reserve(d.t, &keys[1], costs[1], 0, &wait_ns) : weir_check_all(d.t, keys, costs, ASKED, NULL);
+        const bool charged = s.charge_step == NULL;
+        s.charge_step = NULL;
+        /* A charge comes after the request where the key's tightest limit has been verified. */
+        static const unsigned verified[ASKED] = {2, 4, 7};
+        const bool late = !one && step == 2 && nth > verified[s.charge_key];
+        assert_int_equal(allowed, !charged || lacks == 0 || late);
+        for (size_t k = 0; k < ASKED && allowed; k++) {
+            s.keys[k].used += !one || k == 1 ? costs[k] : 0;
+        }
+        expect_exact(one ? "weir_reserve" : "weir_check_all");
+    }
+}
+
 /* Two threads have grants of one key, renewed in one swap; what passed on them is counted whoever holds how much. */
 static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **state)
 {
@@ -714,6 +772,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
+        cmocka_unit_test(test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
         cmocka_unit_test(test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves),
         cmocka_unit_test(test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once),
