@@ -10,6 +10,7 @@
 
 #include "process/process.h"
 #include "support/two_handles.h"
+#include "thread/slot.h"
 #include "thread/thread.h"
 
 static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
@@ -49,6 +50,31 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
             weir_refund(n % 2 == 0 ? d.t : d.u, &d.key, 1);
             assert_true(weir_check(n % 3 == 0 ? d.t : d.u, &d.key, 1, NULL));
         }
+    }
+}
+
+/* But for a log, of which the latest units are those of grants. */
+static void test_a_refund_of_units_that_are_charged_leaves_other_threads_their_grants(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        const weir_limit limit = of_units(kinds[i], 1000);
+        if (limit.algorithm == WEIR_SLIDING_LOG || limit.algorithm == WEIR_LEAKY_BUCKET) {
+            continue;
+        }
+        set_limits(&limit, 1);
+        uint64_t used = 100;
+        weir_charge(d.u, &d.key, used);
+        do {
+            used += take(d.t, &d.key, 1);
+        } while (slot_covering(d.t, d.key.hash, 1) == NULL);
+        for (uint64_t n = 1; n <= 40; n += 13) {
+            weir_refund(d.u, &d.key, n);
+            used -= n;
+            assert_non_null(slot_covering(d.t, d.key.hash, 1));
+        }
+        weir_refund(d.u, &d.key, used);
+        assert_int_equal(left(&d.key), 1000);
     }
 }
 
@@ -595,6 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
         cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
+        cmocka_unit_test(test_a_refund_of_units_that_are_charged_leaves_other_threads_their_grants),
         cmocka_unit_test(test_denials_that_a_caller_counts_change_no_answer),
         cmocka_unit_test(test_what_has_no_limits_is_counted_nowhere),
         cmocka_unit_test(test_later_requests_wait_for_what_was_charged),

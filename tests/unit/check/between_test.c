@@ -119,6 +119,7 @@ static struct {
     bool acted, lacked, refunded; /* it has; a key of the request had too little then */
     bool halts;                   /* before that step another process begins to wait until no call is at the table */
     struct cell *lost;            /* before that step a cell becomes another key's */
+    unsigned losses;              /* before so many readings the key's cell becomes another key's */
     uint64_t charged;             /* before that reading of a renewal the other thread takes so many units, if it can */
     /* Before this step, when it comes for the n-th time, the other thread is charged so many units of a key. */
     const char *charge_step;
@@ -205,8 +206,24 @@ static void act(void)
     }
 }
 
+/* The cell of a key; NULL: it has none. */
+static struct cell *find_cell(size_t i, size_t limit)
+{
+    const struct process *process = &d.w->limiter.process;
+    const struct policy *policy = policy_set_by_id(process_policies(process), s.keys[i].key.policy);
+    const uint32_t at = table_find(&process->table, cell_hash(policy, &s.keys[i].key, limit));
+    return at != TABLE_NONE ? &process->table.cells[at] : NULL;
+}
+
 static void before_step(const char *step)
 {
+    if (s.losses != 0 && strcmp(step, "claim_read_limits") == 0) {
+        struct cell *cell = find_cell(0, 0);
+        assert_non_null(cell);
+        store_relaxed(&cell->hash, load_relaxed(&cell->hash) + 1);
+        store_relaxed(&d.w->limiter.process.shared->halted_by, s.dies);
+        s.losses--;
+    }
     s.tables += strncmp(step, "claim_", 6) == 0;
     if (s.halts && ++s.steps == s.step) {
         store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
@@ -403,11 +420,9 @@ static void test_what_comes_between_two_steps_loses_no_unit_and_lets_none_throug
 
 static struct cell *cell_of_key(size_t i, size_t limit)
 {
-    const struct process *process = &d.w->limiter.process;
-    const struct policy *policy = policy_set_by_id(process_policies(process), s.keys[i].key.policy);
-    const uint32_t at = table_find(&process->table, cell_hash(policy, &s.keys[i].key, limit));
-    assert_int_not_equal(at, TABLE_NONE);
-    return &process->table.cells[at];
+    struct cell *cell = find_cell(i, limit);
+    assert_non_null(cell);
+    return cell;
 }
 
 static void mark(struct cell *cell, bool marks)
@@ -660,16 +675,21 @@ static void test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves(v
     (void) state;
     static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
     enum { COST = 3, ROOMS = 12 };
-    for (size_t i = 0; i < COUNT_OF(plain) * 4 * ROOMS; i++) {
-        const weir_limit limit = {.algorithm = plain[i / ROOMS / 4], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+    for (size_t i = 0; i < COUNT_OF(plain) * 8 * ROOMS; i++) {
+        const weir_limit limit = {.algorithm = plain[i / ROOMS / 8], .limit = 2000, .period_ns = 300 * 24 * HOUR};
         uint64_t used = use_up_grant(&limit);
         d.w->limiter.max_processes = 1 + i / ROOMS / 2 % 2; /* 2: the renewal is noted for another process */
+        const bool bare = i / ROOMS / 4 % 2 != 0;           /* as after a denial: the next grant has no units */
+        if (bare) {
+            d.t->accounts[slot_find(d.t, d.key.hash)].deny_epoch = load_relaxed(&d.w->limiter.shared->line.epoch);
+        }
         s.steps = 0;
         s.step = 1 + i / ROOMS % 2;
         s.charged = limit.limit - used - i % ROOMS;
         const bool allowed = weir_check(d.t, &d.key, COST, NULL);
         used += s.charged;
         const uint64_t room = limit.limit - used; /* more, where the units of the new grant were held already */
+        assert_true(!bare || room == i % ROOMS);
         s.charged = 0;
         d.w->limiter.max_processes = 1;
         assert_true(s.steps >= s.step);
@@ -767,6 +787,35 @@ static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_
     assert_true(lost >= 2 * 5);
 }
 
+/* Each time the key begins anew. A call that finds no end of it gives up where the table is to be repaired. */
+static void test_a_check_that_loses_its_cell_again_and_again_gives_up_for_a_repair_alone(void **state)
+{
+    (void) state;
+    open_marked();
+    for (unsigned i = 0; i < 4 * 7; i++) {
+        const bool halted = i % 2 != 0;
+        const unsigned losses = i / 4;
+        weir_stats before;
+        weir_stats after;
+        weir_verdict v;
+        choose_key(0, !halted && i / 2 % 2 != 0 ? 2 : 4); /* a queue; or a log, which takes memory meanwhile */
+        tick_epoch(&d.w->limiter);
+        weir_get_stats(d.w, &before);
+        s.losses = losses;
+        s.dies = halted;
+        const bool allowed = weir_check(d.t, &s.keys[0].key, 2, &v);
+        store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+        weir_get_stats(d.w, &after);
+        const bool gives_up = halted && losses >= 4;
+        assert_int_equal(s.losses, gives_up ? losses - 4 : 0);
+        s.losses = 0;
+        assert_int_equal(allowed, !gives_up);
+        assert_int_equal(after.untracked_count - before.untracked_count, gives_up);
+        assert_int_equal(v.retry_after_ns, gives_up ? SECOND : 0);
+        assert_int_equal(left_by(s.third, 0), s.keys[0].most - (gives_up ? 0 : losses == 0 ? 3 : 2));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -779,6 +828,7 @@ int main(void)
         cmocka_unit_test(test_a_place_in_one_queue_is_taken_or_refused_without_the_table),
         cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
         cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
+        cmocka_unit_test(test_a_check_that_loses_its_cell_again_and_again_gives_up_for_a_repair_alone),
     };
     return cmocka_run_group_tests_name("unit/check/between", tests, NULL, close_two_handles);
 }
