@@ -115,13 +115,12 @@ static void open_both(uint64_t *rng)
     weir_limit limits[POLICIES];
     weir_policy policies[POLICIES];
     for (size_t p = 0; p < POLICIES; p++) {
-        const bool twin = p != 0 && draw_once_in(rng, 3); /* keys that have as much left, or wait for as long */
-        limits[p] = twin ? limits[p - 1] : random_limit(rng);
+        limits[p] = random_limit(rng);
         policies[p] = (weir_policy){.name = names[p],
                                     .limits = &limits[p],
                                     .limit_count = 1,
                                     .mode = random_below(rng, 4) == 0 ? WEIR_SHADOW : WEIR_ENFORCE};
-        d.costs[p] = twin ? d.costs[p - 1] : draw_cost(rng, limits[p].burst != 0 ? limits[p].burst : limits[p].limit);
+        d.costs[p] = draw_cost(rng, limits[p].burst != 0 ? limits[p].burst : limits[p].limit);
     }
     d.other_costs = random_below(rng, 2) == 0;
     d.verdicts = random_below(rng, 2) == 0;
