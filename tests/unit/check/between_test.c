@@ -120,7 +120,8 @@ static struct {
     bool halts;                   /* before that step another process begins to wait until no call is at the table */
     struct cell *lost;            /* before that step a cell becomes another key's */
     unsigned losses;              /* before so many readings the key's cell becomes another key's */
-    uint64_t charged;             /* before that reading of a renewal the other thread takes so many units, if it can */
+    bool oversized;   /* when units were reserved last, the request had the lock of those that are too great */
+    uint64_t charged; /* before that reading of a renewal the other thread takes so many units, if it can */
     /* Before this step, when it comes for the n-th time, the other thread is charged so many units of a key. */
     const char *charge_step;
     unsigned charge_nth;
@@ -217,6 +218,9 @@ static struct cell *find_cell(size_t i, size_t limit)
 
 static void before_step(const char *step)
 {
+    if (strcmp(step, "claim_reserve") == 0) {
+        s.oversized = load_relaxed(&d.w->limiter.process.shared->oversized) != 0;
+    }
     if (s.losses != 0 && strcmp(step, "claim_read_limits") == 0) {
         struct cell *cell = find_cell(0, 0);
         assert_non_null(cell);
@@ -618,6 +622,38 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
     }
 }
 
+/* So one at a time reserves more than a cell can hold of many requests at once. */
+static void test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them(void **state)
+{
+    (void) state;
+    enum { ASKED = 3 };
+    static const weir_limit great[] = {
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = UINT64_C(1) << 36, .period_ns = 24 * HOUR},
+        {.algorithm = WEIR_SLIDING_WINDOW, .limit = UINT64_C(1) << 36, .period_ns = 24 * HOUR}};
+    open_limits(great, 2);
+    for (size_t i = 0; i < 2 * (ASKED + 1); i++) {
+        const bool oversized = i % 2 != 0;
+        const size_t at = i / 2 % ASKED;
+        const bool all = i / 2 < ASKED;
+        weir_key keys[ASKED];
+        uint64_t names[ASKED];
+        uint64_t costs[ASKED] = {1, 1, 1};
+        costs[at] = (all ? HOLD_MOST - GRANT_MAX : HOLD_MOST) + oversized;
+        for (size_t k = 0; k < ASKED; k++) {
+            names[k] = i * ASKED + k;
+            keys[k] = weir_make_key(d.w, d.key.policy, &names[k], sizeof(names[k]));
+        }
+        s.oversized = !oversized;
+        assert_true(all ? weir_check_all(d.t, keys, costs, ASKED, NULL)
+                        : weir_reserve(d.t, &keys[at], costs[at], 0, NULL));
+        assert_int_equal(s.oversized, oversized);
+        assert_int_equal(load_relaxed(&d.w->limiter.process.shared->oversized), 0);
+        for (size_t k = 0; k < ASKED; k++) {
+            assert_int_equal(left(&keys[k]), great[0].limit - (all || k == at ? costs[k] : 0));
+        }
+    }
+}
+
 /* Two threads have grants of one key, renewed in one swap; what passed on them is counted whoever holds how much. */
 static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **state)
 {
@@ -822,6 +858,7 @@ int main(void)
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
         cmocka_unit_test(test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved),
+        cmocka_unit_test(test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
         cmocka_unit_test(test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves),
         cmocka_unit_test(test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once),
