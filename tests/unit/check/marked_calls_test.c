@@ -6,7 +6,8 @@
  *
  * Guards: src/check/decide.c, src/check/claim.c, src/check/charge.c, src/check/refund.c, src/check/reserve.c,
  * src/check/reset.c, src/check/check.c, src/check/check_burst.c, src/check/all_direct.c, src/check/subject.c,
- * src/check/direct_charge.c, src/check/direct_charge.h, src/check/slot_learn.c
+ * src/check/direct_charge.c, src/check/direct_charge.h, src/check/slot_learn.c, src/check/denial.c,
+ * src/check/verdict.h, src/check/reserved_charge.c, src/check/renew_grant.c
  */
 #include <inttypes.h>
 
@@ -105,6 +106,8 @@ static void expect_counted(const char *call, uint64_t keys, uint64_t allowed, ui
     weir_stats now;
     weir_get_stats(d.node->w, &now);
     const uint64_t slow = now.slow_count - d.stats.slow_count;
+    assert_int_equal(now.stalled_denied_count, 0); /* no thread stands still, */
+    assert_int_equal(now.untracked_count, 0);      /* and there is room */
     if (now.allowed_count - d.stats.allowed_count != allowed ||
         now.denied_count - d.stats.denied_count != keys - allowed || slow < slow_least || slow > slow_most) {
         fail_msg("%s of %" PRIu64 " keys, %" PRIu64 " allowed: counts %" PRIu64 " allowed, %" PRIu64 " denied, %" PRIu64
@@ -118,7 +121,8 @@ static weir_key draw_key(void)
 {
     const size_t p = random_below(&d.rng, POLICIES);
     uint64_t *name = &d.names[p][random_below(&d.rng, NAMES)];
-    const bool new = *name == 0 || draw_once_in(&d.rng, 200); /* far fewer than the table has room for */
+    /* Far fewer than the table has room for. */
+    const bool new = *name == 0 || (d.named < 200 && draw_once_in(&d.rng, 200));
     *name = new ? ++d.named : *name;
     d.node->key = weir_make_key(d.node->w, weir_find_policy(d.node->w, policies[p].name), name, sizeof(*name));
     if (new) {
