@@ -61,13 +61,11 @@ static bool any_takes_units(const struct request *r)
     return false;
 }
 
-/* The limit of a claim with the least left; *denied: how many of its limits have less than it asks for. */
-static size_t tightest(const struct claim *claim, size_t *denied)
+/* The limit of a claim with the least left. */
+static size_t tightest(const struct claim *claim)
 {
     size_t least = 0;
-    *denied = 0;
-    for (size_t i = 0; i < claim->policy->limit_count; i++) {
-        *denied += claim->readings[i].left < claim_asked(claim);
+    for (size_t i = 1; i < claim->policy->limit_count; i++) {
         if (claim->readings[i].left < claim->readings[least].left) {
             least = i;
         }
@@ -145,8 +143,7 @@ static void write_allowed(struct request *r)
             out->left_out = true;
             continue;
         }
-        size_t denied;
-        const size_t least = tightest(claim, &denied);
+        const size_t least = tightest(claim);
         const uint64_t limit = claim->policy->limits[least].rule.limit;
         const uint64_t left = min_u64(claim->readings[least].left + granted_in(r, claim->cells[least]), limit);
         if (left < out->remaining || out->limit == 0) {
@@ -202,11 +199,11 @@ static enum read read_claim(struct request *r, size_t c, unsigned *stalled_tries
     if (!claim_read_limits(r, claim, 0)) {
         return READ_LOST;
     }
-    size_t denied;
-    const size_t least = tightest(claim, &denied);
-    claim->status = denied != 0 ? CLAIM_NO_ROOM : CLAIM_HAS_ROOM;
+    const size_t least = tightest(claim);
+    const bool denied = claim->readings[least].left < claim_asked(claim);
+    claim->status = denied ? CLAIM_NO_ROOM : CLAIM_HAS_ROOM;
     claim->granted = 0;
-    if (denied != 0) {
+    if (denied) {
         const bool final = denial_is_final(r, claim);
         claim->stalled = !final && !decide_wait(r, claim, stalled_tries);
         return final || claim->stalled ? READ_DENIED : READ_AGAIN;

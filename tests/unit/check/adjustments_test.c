@@ -10,6 +10,7 @@
 
 #include "process/process.h"
 #include "support/two_handles.h"
+#include "thread/slot.h"
 #include "thread/thread.h"
 
 static void test_a_refund_belongs_to_the_window_it_was_taken_from(void **state)
@@ -49,6 +50,31 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
             weir_refund(n % 2 == 0 ? d.t : d.u, &d.key, 1);
             assert_true(weir_check(n % 3 == 0 ? d.t : d.u, &d.key, 1, NULL));
         }
+    }
+}
+
+/* But for a log, of which the latest units are those of grants. */
+static void test_a_refund_of_units_that_are_charged_leaves_other_threads_their_grants(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        const weir_limit limit = of_units(kinds[i], 1000);
+        if (limit.algorithm == WEIR_SLIDING_LOG || limit.algorithm == WEIR_LEAKY_BUCKET) {
+            continue;
+        }
+        set_limits(&limit, 1);
+        uint64_t used = 100;
+        weir_charge(d.u, &d.key, used);
+        do {
+            used += take(d.t, &d.key, 1);
+        } while (slot_covering(d.t, d.key.hash, 1) == NULL);
+        for (uint64_t n = 1; n <= 40; n += 13) {
+            weir_refund(d.u, &d.key, n);
+            used -= n;
+            assert_non_null(slot_covering(d.t, d.key.hash, 1));
+        }
+        weir_refund(d.u, &d.key, used);
+        assert_int_equal(left(&d.key), 1000);
     }
 }
 
@@ -407,6 +433,81 @@ static void test_a_reset_forgets_what_was_used_charged_and_denied(void **state)
     }
 }
 
+/*
+ * Three tiers: "free" and "pro" have a count in common, and each has counts of its own; 100 units of each limit pass.
+ * The key is used under all of them, and its usage may have been evicted since.
+ */
+static void test_a_reset_clears_all_limits_of_all_tiers_and_what_is_remembered_of_evicted_keys(void **state)
+{
+    (void) state;
+    static const size_t tier_limits[3][WEIR_MAX_LIMITS] = {{0, 5, 3}, {5, 2, 1}, {4}};
+    static const size_t counts[] = {3, 3, 1};
+    static const char *const names[] = {"api/free", "api/pro", "api/queue"};
+    weir_limit limits[3][WEIR_MAX_LIMITS];
+    weir_policy tiers[3];
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t n = 0; n < counts[i]; n++) {
+            limits[i][n] = kinds[tier_limits[i][n]];
+        }
+        tiers[i] = (weir_policy){.name = names[i], .limits = limits[i], .limit_count = counts[i]};
+    }
+    for (size_t by = 0; by < 6; by++) { /* by each tier, of keys in the table, and of keys that were evicted */
+        weir_key keys[3][2];
+        const bool evicted = by >= 3;
+        open_two_handles(tiers, 3);
+        struct process *process = d.t->process;
+        for (size_t i = 0; i < 3; i++) {
+            for (size_t k = 0; k < 2; k++) {
+                keys[i][k] = key_of(names[i], k == 0 ? "ann" : "bob");
+                const struct policy *policy = policy_set_by_id(process_policies(process), keys[i][k].policy);
+                for (size_t n = 0; evicted && n < counts[i]; n++) {
+                    (void) sketch_record(&process->sketch, cell_hash(policy, &keys[i][k], n),
+                                         (struct usage){60, START_NS + HOUR}, SKETCH_REFUSED, START_NS);
+                }
+                assert_int_equal(take(k == 0 ? d.t : d.u, &keys[i][k], evicted ? 0 : 30), evicted ? 0 : 30);
+            }
+        }
+        assert_int_equal(weir_reset(d.w, &keys[by % 3][0]), 0);
+        for (size_t i = 0; i < 3; i++) {
+            weir_verdict v;
+            assert_true(weir_peek(d.u, &keys[i][0], 100, &v) && v.remaining == 100 && v.reset_after_ns == 0);
+            const struct policy *policy = policy_set_by_id(process_policies(process), keys[i][0].policy);
+            for (size_t n = 0; n < counts[i];
+                 n++) { /* nor will it come back with the key, should it be evicted again */
+                const uint64_t hash = cell_hash(policy, &keys[i][0], n);
+                assert_int_equal(sketch_find(&process->sketch, hash, 100, START_NS).units, 0);
+            }
+            assert_int_equal(left(&keys[i][1]), evicted || i < 2 ? 40 : 70);
+        }
+    }
+}
+
+/* The key has no cell, and no other key can give way: each cell is pinned. */
+static void test_a_reset_of_a_key_that_finds_no_cell_changes_nothing(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        struct table *table = &d.t->process->table;
+        const weir_key other = key_of("p", "other");
+        assert_int_equal(take(d.t, &other, 30), 30);
+        for (uint32_t at = 0; at < table->cell_count; at++) {
+            (void) cell_hold(&table->cells[at], HELD_PIN);
+            if (load_relaxed(&table->cells[at].hash) == 0) {
+                store_relaxed(&table->cells[at].hash, UINT64_MAX - at);
+            }
+        }
+        assert_int_equal(weir_reset(d.w, &d.key), 0);
+        for (uint32_t at = 0; at < table->cell_count; at++) {
+            (void) cell_hold(&table->cells[at], (uint64_t) 0 - HELD_PIN);
+            if (load_relaxed(&table->cells[at].hash) == UINT64_MAX - at) {
+                store_relaxed(&table->cells[at].hash, 0);
+                assert_int_equal(load_relaxed(&table->cells[at].held) & HELD_IN_USE, 0);
+            }
+        }
+        assert_true(left(&other) == 70 && left(&d.key) == 100);
+    }
+}
+
 static void test_a_reset_moves_no_time_where_the_host_does(void **state)
 {
     (void) state;
@@ -520,6 +621,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refund_belongs_to_the_window_it_was_taken_from),
         cmocka_unit_test(test_a_refund_gives_back_what_was_taken_to_any_thread_at_once),
+        cmocka_unit_test(test_a_refund_of_units_that_are_charged_leaves_other_threads_their_grants),
         cmocka_unit_test(test_denials_that_a_caller_counts_change_no_answer),
         cmocka_unit_test(test_what_has_no_limits_is_counted_nowhere),
         cmocka_unit_test(test_later_requests_wait_for_what_was_charged),
@@ -534,6 +636,8 @@ int main(void)
         cmocka_unit_test(test_a_token_bucket_lends_and_other_limits_have_no_queue),
         cmocka_unit_test(test_a_reservation_of_very_many_units_is_as_good_as_a_check),
         cmocka_unit_test(test_a_reset_forgets_what_was_used_charged_and_denied),
+        cmocka_unit_test(test_a_reset_clears_all_limits_of_all_tiers_and_what_is_remembered_of_evicted_keys),
+        cmocka_unit_test(test_a_reset_of_a_key_that_finds_no_cell_changes_nothing),
         cmocka_unit_test(test_a_reset_moves_no_time_where_the_host_does),
         cmocka_unit_test(test_a_clock_of_the_host_counts_before_the_time_that_a_thread_has_set),
         cmocka_unit_test(test_in_real_time_a_reset_right_after_use_leaves_all_of_it),

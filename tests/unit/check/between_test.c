@@ -21,7 +21,9 @@
 #include "process/insert.h"
 #include "support/two_handles.h"
 #include "thread/rcu.h"
+#include "thread/settle.h"
 #include "thread/settle_pass.h"
+#include "thread/settling.h"
 #include "thread/slot.h"
 
 #define KEYS 4
@@ -59,6 +61,16 @@ STEP(void, , subject_settle,
      (struct limiter * limiter, const struct weir_thread *except, const struct policy_set *set,
       const struct policy *policy, const weir_key *key, uint32_t at),
      (limiter, except, set, policy, key, at))
+
+/* No step of the above: a thread that settles comes here as well, and others would wait for it. */
+struct state __real_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
+
+/* Where the process may die, after the first of a settler's two swaps, and after the second. */
+void __real_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked);
+void __wrap_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked);
 
 /* The test is the only thread: to wait for another one takes no time, however busy the machine is. */
 int __wrap_sched_yield(void);
@@ -107,9 +119,19 @@ static struct {
     bool acted, lacked, refunded; /* it has; a key of the request had too little then */
     bool halts;                   /* before that step another process begins to wait until no call is at the table */
     struct cell *lost;            /* before that step a cell becomes another key's */
+    unsigned losses;              /* before so many readings the key's cell becomes another key's */
+    bool oversized;   /* when units were reserved last, the request had the lock of those that are too great */
+    uint64_t charged; /* before that reading of a renewal the other thread takes so many units, if it can */
+    /* Before this step, when it comes for the n-th time, the other thread is charged so many units of a key. */
+    const char *charge_step;
+    unsigned charge_nth;
+    size_t charge_key;
+    uint64_t charge_units;
     /* A mark in a cell, of a settler of another process. */
     struct cell *marked;
     bool dies;
+    unsigned death; /* 1, 2: after this swap of a renewal, by a jump */
+    jmp_buf after_death;
     unsigned tables; /* steps in the table */
     unsigned ends;   /* how often the request has waited for so long that the settler may have died */
 } s;
@@ -185,11 +207,35 @@ static void act(void)
     }
 }
 
+/* The cell of a key; NULL: it has none. */
+static struct cell *find_cell(size_t i, size_t limit)
+{
+    const struct process *process = &d.w->limiter.process;
+    const struct policy *policy = policy_set_by_id(process_policies(process), s.keys[i].key.policy);
+    const uint32_t at = table_find(&process->table, cell_hash(policy, &s.keys[i].key, limit));
+    return at != TABLE_NONE ? &process->table.cells[at] : NULL;
+}
+
 static void before_step(const char *step)
 {
+    if (strcmp(step, "claim_reserve") == 0) {
+        s.oversized = load_relaxed(&d.w->limiter.process.shared->oversized) != 0;
+    }
+    if (s.losses != 0 && strcmp(step, "claim_read_limits") == 0) {
+        struct cell *cell = find_cell(0, 0);
+        assert_non_null(cell);
+        store_relaxed(&cell->hash, load_relaxed(&cell->hash) + 1);
+        store_relaxed(&d.w->limiter.process.shared->halted_by, s.dies);
+        s.losses--;
+    }
     s.tables += strncmp(step, "claim_", 6) == 0;
     if (s.halts && ++s.steps == s.step) {
         store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
+    }
+    if (s.charge_step != NULL && strcmp(step, s.charge_step) == 0 && --s.charge_nth == 0) {
+        s.charge_step = NULL;
+        weir_charge(d.u, &s.keys[s.charge_key].key, s.charge_units);
+        s.keys[s.charge_key].used += s.charge_units;
     }
     if (s.lost != NULL && ++s.steps == s.step && (load_relaxed(&s.lost->held) & HELD_IN_USE) == 0) {
         store_relaxed(&s.lost->hash, load_relaxed(&s.lost->hash) + 1);
@@ -201,6 +247,29 @@ static void before_step(const char *step)
         s.acted = true;
         s.lacked = s.lacked || lacks_room();
         s.acts = true;
+    }
+}
+
+struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
+{
+    if (s.charged != 0 && ++s.steps == s.step) {
+        weir_verdict v;
+        (void) weir_peek(d.u, &d.key, 1, &v);
+        s.charged = v.remaining < s.charged ? v.remaining : s.charged;
+        assert_true(weir_check(d.u, &d.key, s.charged, NULL));
+    }
+    return __real_rule_charge_late(rule, state, then_ns, units);
+}
+
+void __wrap_settling_note_charged(struct slot_account *account, size_t limit, struct cell *cell,
+                                  struct dwcas_value before, struct dwcas_value marked)
+{
+    if (s.death == 1) {
+        longjmp(s.after_death, 1);
+    }
+    __real_settling_note_charged(account, limit, cell, before, marked);
+    if (s.death == 2) {
+        longjmp(s.after_death, 1);
     }
 }
 
@@ -220,7 +289,7 @@ static void expect_exact(const char *after)
     for (size_t i = 0; i < KEYS; i++) {
         weir_verdict v;
         (void) weir_peek(s.third, &s.keys[i].key, 1, &v);
-        if (v.remaining != s.keys[i].most - s.keys[i].used) {
+        if (v.remaining != s.keys[i].most - (s.keys[i].used < s.keys[i].most ? s.keys[i].used : s.keys[i].most)) {
             fail_msg("after %s, %" PRIu64 " of %" PRIu64 " are used and %" PRIu64 " are left", after, s.keys[i].used,
                      s.keys[i].most, v.remaining);
         }
@@ -355,11 +424,9 @@ static void test_what_comes_between_two_steps_loses_no_unit_and_lets_none_throug
 
 static struct cell *cell_of_key(size_t i, size_t limit)
 {
-    const struct process *process = &d.w->limiter.process;
-    const struct policy *policy = policy_set_by_id(process_policies(process), s.keys[i].key.policy);
-    const uint32_t at = table_find(&process->table, cell_hash(policy, &s.keys[i].key, limit));
-    assert_int_not_equal(at, TABLE_NONE);
-    return &process->table.cells[at];
+    struct cell *cell = find_cell(i, limit);
+    assert_non_null(cell);
+    return cell;
 }
 
 static void mark(struct cell *cell, bool marks)
@@ -507,6 +574,86 @@ static void test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_t
     }
 }
 
+/*
+ * Three keys have room, and the request reserves their units; then another thread is charged units of one of them. It
+ * leaves what the request asks for, or a unit less.
+ */
+static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved(void **state)
+{
+    (void) state;
+    static const char *const steps[] = {"claim_read_limits", "claim_reserve", "claim_verify_cell"};
+    static const size_t kinds_at[] = {TWO, TWO + 1, TWO};
+    enum { ASKED = COUNT_OF(kinds_at), MOST_STEPS = 8 };
+    open_marked();
+    choose_key(ASKED, 0);
+    for (size_t i = 0; i < COUNT_OF(steps) * MOST_STEPS * ASKED * 4; i++) {
+        const uint64_t lacks = i % 2;
+        const unsigned nth = 1 + i / 4 / ASKED % MOST_STEPS;
+        const size_t step = i / 4 / ASKED / MOST_STEPS;
+        uint64_t wait_ns;
+        weir_key keys[ASKED];
+        static const uint64_t costs[ASKED] = {2, 3, 4};
+        for (size_t k = 0; k < ASKED; k++) {
+            choose_key(k, kinds_at[k]);
+            keys[k] = s.keys[k].key;
+            if (i / 2 % 2 != 0) { /* the keys have slots, and are to get grants */
+                assert_true(weir_check(d.t, &keys[k], 1, NULL) && weir_check(d.t, &keys[k], 1, NULL));
+                s.keys[k].used += 2;
+            }
+        }
+        s.charge_key = i / 4 % ASKED;
+        s.charge_nth = nth;
+        s.charge_step = steps[step];
+        const struct used_key *lost = &s.keys[s.charge_key];
+        s.charge_units = lost->most - lost->used - costs[s.charge_key] + lacks;
+        const bool one = s.charge_key == 1 && nth <= 4; /* a place of one key, or all of them */
+        const bool allowed =
+            one ? weir_reserve(d.t, &keys[1], costs[1], 0, &wait_ns) : weir_check_all(d.t, keys, costs, ASKED, NULL);
+        const bool charged = s.charge_step == NULL;
+        s.charge_step = NULL;
+        /* A charge comes after the request where the key's tightest limit has been verified. */
+        static const unsigned verified[ASKED] = {2, 4, 7};
+        const bool late = !one && step == 2 && nth > verified[s.charge_key];
+        assert_int_equal(allowed, !charged || lacks == 0 || late);
+        for (size_t k = 0; k < ASKED && allowed; k++) {
+            s.keys[k].used += !one || k == 1 ? costs[k] : 0;
+        }
+        expect_exact(one ? "weir_reserve" : "weir_check_all");
+    }
+}
+
+/* So one at a time reserves more than a cell can hold of many requests at once. */
+static void test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them(void **state)
+{
+    (void) state;
+    enum { ASKED = 3 };
+    static const weir_limit great[] = {
+        {.algorithm = WEIR_FIXED_WINDOW, .limit = UINT64_C(1) << 36, .period_ns = 24 * HOUR},
+        {.algorithm = WEIR_SLIDING_WINDOW, .limit = UINT64_C(1) << 36, .period_ns = 24 * HOUR}};
+    open_limits(great, 2);
+    for (size_t i = 0; i < 2 * (ASKED + 1); i++) {
+        const bool oversized = i % 2 != 0;
+        const size_t at = i / 2 % ASKED;
+        const bool all = i / 2 < ASKED;
+        weir_key keys[ASKED];
+        uint64_t names[ASKED];
+        uint64_t costs[ASKED] = {1, 1, 1};
+        costs[at] = (all ? HOLD_MOST - GRANT_MAX : HOLD_MOST) + oversized;
+        for (size_t k = 0; k < ASKED; k++) {
+            names[k] = i * ASKED + k;
+            keys[k] = weir_make_key(d.w, d.key.policy, &names[k], sizeof(names[k]));
+        }
+        s.oversized = !oversized;
+        assert_true(all ? weir_check_all(d.t, keys, costs, ASKED, NULL)
+                        : weir_reserve(d.t, &keys[at], costs[at], 0, NULL));
+        assert_int_equal(s.oversized, oversized);
+        assert_int_equal(load_relaxed(&d.w->limiter.process.shared->oversized), 0);
+        for (size_t k = 0; k < ASKED; k++) {
+            assert_int_equal(left(&keys[k]), great[0].limit - (all || k == at ? costs[k] : 0));
+        }
+    }
+}
+
 /* Two threads have grants of one key, renewed in one swap; what passed on them is counted whoever holds how much. */
 static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **state)
 {
@@ -534,6 +681,97 @@ static void test_a_hot_key_of_one_window_or_token_bucket_needs_no_table(void **s
         }
         assert_int_equal(s.tables, 0);
         assert_int_equal(left(&d.key), limit.limit - used);
+    }
+}
+
+/* Opens a weir whose first thread has used up its grant of the key. Returns what is used. */
+static uint64_t use_up_grant(const weir_limit *limit)
+{
+    uint64_t used = 0;
+    open_limits(limit, 1);
+    for (unsigned epoch = 0; epoch < 5; epoch++) {
+        used += take(d.t, &d.key, 40);
+        tick_epoch(&d.w->limiter);
+    }
+    do {
+        used += take(d.t, &d.key, 1);
+    } while (slot_covering(d.t, d.key.hash, 1) == NULL);
+    while (slot_covering(d.t, d.key.hash, 1) != NULL) {
+        used += take(d.t, &d.key, 1);
+    }
+    return used;
+}
+
+/*
+ * A thread has used up its grant. It reads what room there is for the next one, in two steps: before either, another
+ * thread takes all units but a few.
+ */
+static void test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves(void **state)
+{
+    (void) state;
+    static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    enum { COST = 3, ROOMS = 12 };
+    for (size_t i = 0; i < COUNT_OF(plain) * 8 * ROOMS; i++) {
+        const weir_limit limit = {.algorithm = plain[i / ROOMS / 8], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+        uint64_t used = use_up_grant(&limit);
+        d.w->limiter.max_processes = 1 + i / ROOMS / 2 % 2; /* 2: the renewal is noted for another process */
+        const bool bare = i / ROOMS / 4 % 2 != 0;           /* as after a denial: the next grant has no units */
+        if (bare) {
+            d.t->accounts[slot_find(d.t, d.key.hash)].deny_epoch = load_relaxed(&d.w->limiter.shared->line.epoch);
+        }
+        s.steps = 0;
+        s.step = 1 + i / ROOMS % 2;
+        s.charged = limit.limit - used - i % ROOMS;
+        const bool allowed = weir_check(d.t, &d.key, COST, NULL);
+        used += s.charged;
+        const uint64_t room = limit.limit - used; /* more, where the units of the new grant were held already */
+        assert_true(!bare || room == i % ROOMS);
+        s.charged = 0;
+        d.w->limiter.max_processes = 1;
+        assert_true(s.steps >= s.step);
+        assert_int_equal(allowed, room >= COST);
+        assert_int_equal(load_relaxed(&d.t->accounts[slot_find(d.t, d.key.hash)].settling.step), 0);
+        used += allowed ? COST : 0;
+        assert_int_equal(used + take(d.t, &d.key, room + 1), limit.limit);
+        assert_int_equal(left(&d.key), 0);
+    }
+}
+
+/* A check that does not return. */
+static void die_amid_check(unsigned swaps, uint64_t cost)
+{
+    s.death = swaps;
+    if (setjmp(s.after_death) == 0) {
+        (void) weir_check(d.t, &d.key, cost, NULL);
+        fail();
+    }
+    s.death = 0;
+}
+
+/* The cost and what passed on the last grant are charged in one swap: what is left over is settled by a repair. */
+static void test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once(void **state)
+{
+    (void) state;
+    enum { COST = 3 };
+    static const weir_algorithm plain[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_TOKEN_BUCKET};
+    for (size_t i = 0; i < COUNT_OF(plain) * 2; i++) {
+        const weir_limit limit = {.algorithm = plain[i / 2], .limit = 2000, .period_ns = 300 * 24 * HOUR};
+        const uint64_t used = use_up_grant(&limit);
+        const size_t index = slot_find(d.t, d.key.hash);
+        struct slot_account *account = &d.t->accounts[index];
+        struct cell *cell = &d.w->limiter.process.table.cells[account->cells[0]];
+        d.w->limiter.max_processes = 2;
+        const unsigned swaps = 1 + i % 2;
+        die_amid_check(swaps, COST);
+        assert_int_equal(load_relaxed(&account->settling.step), swaps);
+        assert_int_equal(is_marked(cell), swaps == 1);
+        assert_true(load_relaxed(&d.t->slots[index].used) - load_relaxed(&account->accounted) != 0);
+        settling_resolve_cell(d.t, index);
+        settle_alone(d.t, index, false);
+        (void) cell_hold(cell, (uint64_t) 0 - (load_relaxed(&cell->held) & HELD_UNITS));
+        rcu_leave(d.t);
+        d.w->limiter.max_processes = 1;
+        assert_int_equal(left(&d.key), limit.limit - used - COST);
     }
 }
 
@@ -585,15 +823,49 @@ static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_
     assert_true(lost >= 2 * 5);
 }
 
+/* Each time the key begins anew. A call that finds no end of it gives up where the table is to be repaired. */
+static void test_a_check_that_loses_its_cell_again_and_again_gives_up_for_a_repair_alone(void **state)
+{
+    (void) state;
+    open_marked();
+    for (unsigned i = 0; i < 4 * 7; i++) {
+        const bool halted = i % 2 != 0;
+        const unsigned losses = i / 4;
+        weir_stats before;
+        weir_stats after;
+        weir_verdict v;
+        choose_key(0, !halted && i / 2 % 2 != 0 ? 2 : 4); /* a queue; or a log, which takes memory meanwhile */
+        tick_epoch(&d.w->limiter);
+        weir_get_stats(d.w, &before);
+        s.losses = losses;
+        s.dies = halted;
+        const bool allowed = weir_check(d.t, &s.keys[0].key, 2, &v);
+        store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+        weir_get_stats(d.w, &after);
+        const bool gives_up = halted && losses >= 4;
+        assert_int_equal(s.losses, gives_up ? losses - 4 : 0);
+        s.losses = 0;
+        assert_int_equal(allowed, !gives_up);
+        assert_int_equal(after.untracked_count - before.untracked_count, gives_up);
+        assert_int_equal(v.retry_after_ns, gives_up ? SECOND : 0);
+        assert_int_equal(left_by(s.third, 0), s.keys[0].most - (gives_up ? 0 : losses == 0 ? 3 : 2));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
+        cmocka_unit_test(test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved),
+        cmocka_unit_test(test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),
+        cmocka_unit_test(test_a_renewed_grant_fits_into_the_room_that_another_thread_leaves),
+        cmocka_unit_test(test_a_renewal_whose_process_dies_amid_it_has_charged_each_unit_once),
         cmocka_unit_test(test_a_place_in_one_queue_is_taken_or_refused_without_the_table),
         cmocka_unit_test(test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_new_cell),
         cmocka_unit_test(test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired),
+        cmocka_unit_test(test_a_check_that_loses_its_cell_again_and_again_gives_up_for_a_repair_alone),
     };
     return cmocka_run_group_tests_name("unit/check/between", tests, NULL, close_two_handles);
 }

@@ -6,6 +6,7 @@
  * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c, src/check/all_table.c
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -13,6 +14,7 @@
 #include "policy/policy_set.h"
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/tick.h"
 
 #define MINUTE   (60 * SECOND)
 #define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
@@ -154,6 +156,130 @@ static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(v
     weir_close(d.w);
 }
 
+/* A key of the next test, by policy and name. */
+struct named_key {
+    bool shadow, unknown;
+    int entry; /* 1: allows, -1: denies */
+    uint64_t most, used;
+    weir_key key;
+};
+
+/* What a request for so many of the keys comes to, and what is used by it. */
+struct outcome {
+    bool allowed, would_deny, by_entry;
+    uint64_t left;            /* allowed: the least of any limit that was counted; UINT64_MAX: of none */
+    uint64_t passed, refused; /* keys by what they count */
+};
+
+static struct outcome play_keys(struct named_key *const *keys, const uint64_t *costs, size_t count)
+{
+    struct outcome out = {.allowed = true, .left = UINT64_MAX};
+    uint64_t before[8];
+    bool limited = false;
+    for (size_t i = 0; i < count; i++) {
+        before[i] = keys[i]->used;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct named_key *k = keys[i];
+        const bool counts = !k->unknown && k->entry == 0;
+        const uint64_t asked = costs[i] != 0 ? costs[i] : 1;
+        const bool denies = k->entry < 0 || (counts && k->used + asked > k->most);
+        limited = limited || counts;
+        out.by_entry = out.by_entry || (k->entry < 0 && !k->shadow);
+        out.allowed = out.allowed && (!denies || k->shadow);
+        out.would_deny = out.would_deny || (denies && k->shadow);
+        k->used += counts && !denies ? costs[i] : 0;
+        out.left = counts && !denies && k->most - k->used < out.left ? k->most - k->used : out.left;
+    }
+    if (out.left == UINT64_MAX && limited) {
+        out.left = 0; /* all were left out */
+    }
+    for (size_t i = count; i-- > 0;) {
+        keys[i]->used = out.allowed ? keys[i]->used : before[i];
+        const bool passes = out.allowed || keys[i]->shadow || keys[i]->unknown;
+        out.passed += passes;
+        out.refused += !passes;
+    }
+    return out;
+}
+
+/* Requests of keys with entries and without, of policies that enforce or only look on, or do not exist. */
+static void test_a_request_of_several_keys_is_decided_by_all_of_them(void **state)
+{
+    (void) state;
+    enum { POLICIES = 4, NAMES = 3, MOST = 5 };
+    static const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 30, .period_ns = HOUR},
+                                        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 40, .period_ns = 24 * HOUR},
+                                        {.algorithm = WEIR_SLIDING_LOG, .limit = 25, .period_ns = HOUR}};
+    static const weir_policy policies[] = {
+        {.name = "p", .limits = &limits[0], .limit_count = 1},
+        {.name = "q", .limits = &limits[1], .limit_count = 2},
+        {.name = "s", .limits = &limits[0], .limit_count = 1, .mode = WEIR_SHADOW},
+    };
+    static const char *const names[NAMES] = {"friend", "foe", "other"};
+    static const uint64_t most[] = {30, 25, 30};
+    uint64_t rng = test_seed();
+    desk_open(policies, 3);
+    for (unsigned round = 0; round < 60; round++) {
+        const bool entries = round % 3 != 0;
+        struct named_key all[POLICIES * NAMES];
+        for (size_t i = 0; i < POLICIES * NAMES; i++) {
+            const size_t p = i / NAMES;
+            struct named_key *k = &all[i];
+            *k = (struct named_key){.unknown = p == 3, .shadow = p == 2, .most = most[p % 3]};
+            k->entry = !entries || k->unknown || i % NAMES == 2 ? 0 : i % NAMES == 0 ? 1 : -1;
+            k->key = weir_make_key(d.w, k->unknown ? WEIR_NO_POLICY : weir_find_policy(d.w, policies[p].name),
+                                   names[i % NAMES], strlen(names[i % NAMES]));
+            if (!k->unknown && i % NAMES != 2) {
+                char name[20];
+                (void) snprintf(name, sizeof(name), "%s:%s", policies[p].name, names[i % NAMES]);
+                const char *entry = k->entry > 0 ? "allow" : "deny";
+                assert_true(weir_set_override(d.w, name, k->entry != 0 ? entry : NULL, NULL) == 0 || k->entry == 0);
+            }
+            assert_true(k->unknown || weir_reset(d.w, &k->key) == 0);
+        }
+        for (unsigned n = 0; n < 100; n++) {
+            struct named_key *keys[MOST];
+            weir_key asked[MOST];
+            uint64_t costs[MOST];
+            weir_verdict v = {.allowed = false};
+            weir_stats before;
+            weir_stats after;
+            const size_t count = draw_between(&rng, 1, MOST);
+            const size_t kinds = draw_once_in(&rng, 2) ? NAMES * 2 : POLICIES * NAMES;
+            for (size_t i = 0; i < count; i++) {
+                do {
+                    keys[i] = &all[random_below(&rng, kinds)];
+                } while (keys[i]->entry < 0 && !draw_once_in(&rng, 4));
+                asked[i] = keys[i]->key;
+                costs[i] = draw_once_in(&rng, 8) ? 0 : draw_between(&rng, 1, 4);
+            }
+            const struct outcome out = play_keys(keys, costs, count);
+            const bool tells = draw_once_in(&rng, 2);
+            weir_get_stats(d.w, &before);
+            assert_int_equal(weir_check_all(d.t, asked, costs, count, tells ? &v : NULL), out.allowed);
+            weir_get_stats(d.w, &after);
+            assert_int_equal(after.allowed_count - before.allowed_count, out.passed);
+            assert_int_equal(after.denied_count - before.denied_count, out.refused);
+            if (tells) {
+                assert_true(v.allowed == out.allowed && v.key_index < count);
+                assert_true(!out.allowed || v.would_deny == out.would_deny);
+                assert_true(out.allowed ? v.remaining == out.left && v.retry_after_ns == 0 : v.retry_after_ns != 0);
+                const struct named_key *decided = keys[v.key_index];
+                assert_true(out.allowed || !out.by_entry ||
+                            (decided->entry < 0 && !decided->shadow && v.retry_after_ns == UINT64_MAX));
+                assert_true(out.allowed || (!decided->shadow && !decided->unknown && decided->entry <= 0));
+                assert_true(!out.allowed || out.left == UINT64_MAX || decided->most - decided->used == out.left ||
+                            out.left == 0);
+            }
+            if (draw_once_in(&rng, 10)) {
+                wait_ns(100 * MILLISECOND);
+            }
+        }
+    }
+    weir_close(d.w);
+}
+
 /* Whether a limit of a key has refused a request: of an evicted key that is the most important thing to know. */
 static bool has_refused(const weir_key *key, size_t limit)
 {
@@ -241,6 +367,7 @@ static void test_requests_of_several_keys_move_time_on(void **state)
     weir_thread *t = weir_attach(w);
     assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
     (void) weir_poll(w);
+    tick_wake(t->limiter, real_ns()); /* it sleeps where the machine stood still since it was opened */
     const uint64_t now_ns = load_relaxed(&t->line->now_ns);
     const uint64_t due_ns = real_ns() + 2 * t->limiter->tick_ns;
     while (real_ns() < due_ns) {
@@ -260,6 +387,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
         cmocka_unit_test(test_requests_of_several_keys_move_time_on),
+        cmocka_unit_test(test_a_request_of_several_keys_is_decided_by_all_of_them),
         cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),

@@ -4,7 +4,7 @@
  * The fleet's sum is compared with what the nodes used. What happens between two steps of a refund, or of the merge of
  * an answer, is made to happen there.
  *
- * Guards: src/check/refund.c, src/process/refund_ledger.c, src/fleet/keys/merge.c,
+ * Guards: src/check/refund.c, src/check/reset.c, src/process/refund_ledger.c, src/fleet/keys/merge.c,
  * src/fleet/keys/merge_bucket.c, src/fleet/keys/merge_target.h, src/fleet/keys/report.c,
  * src/fleet/keys/reading.c
  */

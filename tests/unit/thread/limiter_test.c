@@ -463,6 +463,7 @@ struct wreck {
     struct policy policy;
     struct weir_thread *own, *its;
     pid_t pid;
+    uint32_t limits; /* of this process's slot */
 };
 
 static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
@@ -474,6 +475,7 @@ static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
     wreck->own = thread_attach(limiter, 4);
     wreck->its = thread_attach(limiter, 8);
     wreck->pid = dead_process();
+    wreck->limits = 1;
     store_relaxed(&limiter->joined[1].pid, wreck->pid);
     store_relaxed(&limiter->joined[1].started, 1);
     store_relaxed(&wreck->its->shared->owner, UINT64_C(1) << 48 | 8);
@@ -518,7 +520,7 @@ static void wreck_expect_repaired(const struct wreck *wreck)
     assert_int_equal(load_relaxed(&wreck->own->accounts[3].lock), 0);
     assert_int_equal(load_relaxed(&wreck->own->slots[3].grant), 0);
     assert_int_equal(load_relaxed(&wreck->own->slots[3].hash), 77);
-    assert_int_equal(wreck->own->accounts[3].limit_count, 1);
+    assert_int_equal(wreck->own->accounts[3].limit_count, wreck->limits);
     assert_int_equal(load_relaxed(&wreck->own->accounts[3].accounted), 4);
     assert_int_equal(load_relaxed(&wreck->its->slots[3].hash), 0);
     assert_int_equal(wreck->its->accounts[3].limit_count, 0);
@@ -591,6 +593,44 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
         assert_int_equal(load_relaxed(&account->settling.step), 0);
         assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
         assert_false(cell_is_marked(dwcas_read(&cell->state)));
+        limiter_close(&wreck.limiter);
+    }
+}
+
+/* The log is that of the second limit, and the dead process had charged the first one: a window in the cell before. */
+static void test_a_log_that_a_dead_process_was_charging_is_completed_before_its_lock_is_free(void **state)
+{
+    (void) state;
+    for (uint64_t pushed = 0; pushed <= 4; pushed++) {
+        struct wreck wreck;
+        struct policy window;
+        wreck_open(&wreck, WEIR_SLIDING_LOG);
+        struct process *process = &wreck.limiter.process;
+        struct slot_account *account = &wreck.own->accounts[3];
+        bare_policy_init(&window, WEIR_FIXED_WINDOW, 100);
+        const struct rule *rule = &window.limits[0].rule;
+        bare_occupy(process, &window, 4, 78, rule_charge(rule, rule_fresh(rule, BARE_NOW_NS), BARE_NOW_NS, 4));
+        (void) cell_hold(&process->table.cells[4], HELD_PIN + 10);
+        account->rules[1] = account->rules[0];
+        account->rules[0] = *rule;
+        account->cells[0] = 4;
+        wreck.limits = account->limit_count = 2;
+        settling_begin(account, 1, 4);
+        assert_true(pushed == 0 || history_store_charge(process, 5, &account->rules[1], BARE_NOW_NS, pushed));
+        store_relaxed(&process->histories.places[5].lock, 2);
+        if (pushed % 2 == 0) {
+            assert_true(repair_locks(&wreck.limiter));
+            assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
+            assert_int_equal(load_relaxed(&account->settling.step), pushed != 0 ? 4 : 3);
+            const struct history *history = history_store_get(process, 5);
+            assert_int_equal(history_units(history), pushed != 0 ? 4 : 0);
+        }
+        repair_all(&wreck.limiter);
+        wreck_expect_repaired(&wreck);
+        assert_int_equal(load_relaxed(&account->settling.step), 0);
+        const struct cell *cell = &process->table.cells[4];
+        assert_int_equal(rule_headroom(rule, cell_state(dwcas_read(&cell->state)), BARE_NOW_NS), 100 - 4);
+        assert_int_equal(load_relaxed(&cell->held) & HELD_IN_USE, HELD_PIN);
         limiter_close(&wreck.limiter);
     }
 }
@@ -730,6 +770,7 @@ int main(void)
         cmocka_unit_test(test_nobody_waits_for_the_dead),
         cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
         cmocka_unit_test(test_a_settling_that_a_dead_process_had_begun_is_ended_once),
+        cmocka_unit_test(test_a_log_that_a_dead_process_was_charging_is_completed_before_its_lock_is_free),
         cmocka_unit_test(test_a_repair_waits_its_turn),
         cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
         cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),
