@@ -496,6 +496,55 @@ static void test_denials_are_collected_when_due_and_halved_each_minute_that_pass
     process_close(&s.process);
 }
 
+static void *die_with_lists(void *arg)
+{
+    struct top_denied *denied = arg;
+    assert_int_equal(robust_mutex_lock(&denied->shared->lock), ROBUST_TAKEN);
+    return NULL;
+}
+
+/* A list may be half changed then. Whether a reader finds out first, or the background thread. */
+static void test_all_lists_are_empty_after_a_death_and_filled_anew(void **state)
+{
+    (void) state;
+    if (!mutexes_survive_deaths()) {
+        skip();
+    }
+    static const uint32_t groups[] = {1, WEIR_MAX_POLICIES / 2, WEIR_MAX_POLICIES};
+    static struct top_k list;
+    for (int reads = 0; reads < 2; reads++) {
+        struct subject s;
+        subject_open(&s, false);
+        struct top_denied *denied = &s.process.top_denied;
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            s.policy.group = groups[i];
+            name_cell(&s, i, "a");
+            top_denied_add(&s.process, i, 10 + i);
+        }
+        top_denied_step(&s.process, SECOND);
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            top_denied_read(&s.process, groups[i], &list);
+            assert_int_equal(list.total, 10 + i);
+        }
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, die_with_lists, denied), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        top_denied_add(&s.process, 2, 5);
+        if (reads != 0) {
+            top_denied_read(&s.process, groups[0], &list);
+            assert_int_equal(list.total + list.used, 0);
+        } else {
+            top_denied_step(&s.process, 2 * SECOND);
+        }
+        top_denied_step(&s.process, 3 * SECOND);
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            top_denied_read(&s.process, groups[i], &list);
+            assert_int_equal(list.total, i == 2 ? 5 : 0);
+        }
+        process_close(&s.process);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +559,7 @@ int main(void)
         cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
+        cmocka_unit_test(test_all_lists_are_empty_after_a_death_and_filled_anew),
     };
     return cmocka_run_group_tests_name("unit/process/mend", tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory/segment.h"
@@ -43,6 +44,62 @@ static void open_sized(struct limiter *limiter, size_t max_keys, uint32_t thread
 static void open_shared(struct limiter *limiter)
 {
     open_sized(limiter, 1000, 3, PROCESSES);
+}
+
+/*
+ * What the linker's --wrap leads here (tests/meson.build). Each reading of the clock is so much later than the one
+ * before, and each nap counts; at one of them the reader or the lock that is waited for goes.
+ */
+static struct {
+    uint64_t now_ns, step_ns; /* 0: the system's clock */
+    unsigned readings, naps, end_at;
+    _Atomic uint64_t *section; /* a thread's count; NULL: none */
+    _Atomic uint32_t *word;    /* any other one */
+} waited;
+
+static void wait_ends(void)
+{
+    if (waited.section != NULL) {
+        store_relaxed(waited.section, load_relaxed(waited.section) + 1);
+    }
+    if (waited.word != NULL) {
+        store_relaxed(waited.word, 0);
+    }
+}
+
+int __real_nanosleep(const struct timespec *nap, struct timespec *rest);
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *rest);
+
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *rest)
+{
+    if (waited.section == NULL && waited.word == NULL) {
+        return __real_nanosleep(nap, rest);
+    }
+    if (++waited.naps == waited.end_at) {
+        wait_ends();
+    }
+    return 0;
+}
+
+int __real_clock_gettime(clockid_t id, struct timespec *now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *now)
+{
+    if (waited.step_ns == 0) {
+        return __real_clock_gettime(id, now);
+    }
+    *now = (struct timespec){.tv_sec = (time_t) (waited.now_ns / SECOND), .tv_nsec = (long) (waited.now_ns % SECOND)};
+    waited.now_ns += waited.step_ns;
+    if (++waited.readings == waited.end_at) {
+        wait_ends();
+    }
+    return 0;
+}
+
+static void wait_no_more(void)
+{
+    memset(&waited, 0, sizeof(waited));
 }
 
 /* Ends, and is waited for: its id is nobody's for now. */
@@ -311,7 +368,7 @@ static const bool nobody[PROCESSES];
 static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it(void **state)
 {
     (void) state;
-    enum { NONE, OPEN, OF_THE_DEAD, LANE, LANE_OF_THE_DEAD, HALTED, HALTED_BY_THE_DEAD, CASES };
+    enum { NONE, OPEN, OF_THE_DEAD, LANE, LANE_OF_THE_DEAD, BOTH, PHASES, HALTED, HALTED_BY_THE_DEAD, CASES };
     static const bool second[PROCESSES] = {false, true, false};
     for (int which = 0; which < CASES; which++) {
         struct limiter limiter;
@@ -327,6 +384,10 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
             lane = rcu_enter_lane(&limiter);
             limiter.joined_as = 0;
             assert_in_range(lane / 2, RCU_LANES, 2 * RCU_LANES - 1);
+        } else if (which == BOTH || which == PHASES) { /* a thread and a caller without a handle, or two callers */
+            store_relaxed(&t->shared->rcu_count, which == BOTH);
+            store_relaxed(&limiter.lanes[2].inside[0], which == PHASES);
+            store_relaxed(&limiter.lanes[2].inside[1], 1);
         } else if (which == HALTED || which == HALTED_BY_THE_DEAD) {
             store_relaxed(&limiter.process.shared->halted_by, 2);
         }
@@ -378,6 +439,10 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
         } else if (which == OPEN) {
             rcu_leave(t);
             assert_true(rcu_halt(&limiter, nobody));
+        } else if (which == BOTH || which == PHASES) {
+            store_relaxed(&t->shared->rcu_count, 0);
+            store_relaxed(&limiter.lanes[2].inside[0], 0);
+            store_relaxed(&limiter.lanes[2].inside[1], 0);
         } else if (which == LANE) {
             rcu_leave_lane(&limiter, lane);
             assert_true(rcu_halt(&limiter, nobody));
@@ -628,6 +693,101 @@ static void test_a_repair_waits_its_turn(void **state)
     }
 }
 
+/* A reader is one of this process, or of another one that lives. */
+static void test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the_halt(void **state)
+{
+    (void) state;
+    enum { LOCK, SECTION, FIRST_PHASE, SECOND_PHASE, HALT_OF_A_THREAD, HALT_OF_A_CALLER, CASES };
+    for (unsigned i = 0; i < 4 * CASES; i++) {
+        const unsigned which = i / 4;
+        const uint32_t whose = i % 2;
+        struct limiter limiter;
+        open_shared(&limiter);
+        limiter.grants = limiter.grants && i / 2 % 2 == 0;
+        store_relaxed(&limiter.joined[1].pid, getpid());
+        store_relaxed(&limiter.joined[1].started, load_relaxed(&limiter.joined[0].started));
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        struct weir_thread *reader = thread_attach(&limiter, 8);
+        store_relaxed(&reader->shared->owner, (uint64_t) whose << 48 | 8);
+        _Atomic uint32_t *halted_by = &limiter.process.shared->halted_by;
+        waited.end_at = 3;
+        if (which == SECTION) {
+            store_relaxed(&reader->shared->rcu_count, 5);
+            waited.section = &reader->shared->rcu_count;
+        } else if (which == LOCK) {
+            waited.word = &limiter.shared->rcu.lock;
+        } else if (which == FIRST_PHASE || which == SECOND_PHASE) {
+            waited.word = &limiter.lanes[(whose + 1) * RCU_LANES - 1].inside[which == SECOND_PHASE];
+        } else {
+            waited.word = halted_by;
+        }
+        if (waited.word != NULL) {
+            store_relaxed(waited.word, whose + 1);
+        }
+        if (which == HALT_OF_A_THREAD) {
+            rcu_enter(t);
+            assert_int_equal(load_relaxed(&t->shared->rcu_count), 3);
+            assert_int_equal(t->shared->rcu_depth, 1);
+        } else if (which == HALT_OF_A_CALLER) {
+            const unsigned lane = rcu_enter_lane(&limiter);
+            assert_int_equal(load_relaxed(&limiter.lanes[lane / 2].inside[lane % 2]), 1);
+            rcu_leave_lane(&limiter, lane);
+        } else {
+            rcu_synchronize(&limiter);
+        }
+        assert_int_equal(waited.naps, 3);
+        wait_no_more();
+        assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
+        assert_int_equal(load_relaxed(halted_by), 0);
+        limiter_close(&limiter);
+    }
+}
+
+/* A thread that was preempted in its section is waited for. The clock moves by a millisecond from look to look. */
+static void test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four(void **state)
+{
+    (void) state;
+    static const struct {
+        unsigned end_at;
+        bool alone;
+        unsigned readings;
+    } rows[] = {{0, false, 4}, {2, true, 2}, {3, true, 3}, {4, false, 4}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct limiter limiter;
+        open_shared(&limiter);
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        store_relaxed(&t->shared->rcu_count, 1);
+        waited.section = rows[i].end_at != 0 ? &t->shared->rcu_count : NULL;
+        waited.end_at = rows[i].end_at;
+        waited.now_ns = 1000 * SECOND;
+        waited.step_ns = MILLISECOND;
+        assert_int_equal(rcu_halt(&limiter, nobody), rows[i].alone);
+        assert_int_equal(waited.readings, rows[i].readings);
+        wait_no_more();
+        assert_int_equal(load_relaxed(&limiter.process.shared->halted_by), rows[i].alone);
+        limiter_close(&limiter);
+    }
+    struct wreck wreck;
+    wreck_open(&wreck, WEIR_FIXED_WINDOW);
+    struct limiter *limiter = &wreck.limiter;
+    rcu_enter(wreck.own);
+    waited.now_ns = 1000 * SECOND;
+    waited.step_ns = MILLISECOND;
+    repair_all(limiter);
+    const uint64_t failed_ns = waited.now_ns - MILLISECOND; /* the last reading */
+    assert_int_equal(load_relaxed(&limiter->shared->repair_from_ns), failed_ns + 4 * MILLISECOND);
+    rcu_leave(wreck.own);
+    const uint32_t repairs = load_relaxed(&limiter->shared->repairing);
+    waited.now_ns = failed_ns + 4 * MILLISECOND - 1;
+    repair_all(limiter);
+    assert_int_equal(load_relaxed(&limiter->shared->repairing), repairs);
+    waited.now_ns = failed_ns + 4 * MILLISECOND;
+    repair_all(limiter);
+    wait_no_more();
+    wreck_expect_repaired(&wreck);
+    limiter_close(limiter);
+}
+
 static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state)
 {
     (void) state;
@@ -651,7 +811,7 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
 static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
 {
     (void) state;
-    enum { SOUND, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
+    enum { SOUND, GREATEST, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -667,7 +827,20 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         memset((void *) &wreck.own->slots[3], 0, sizeof(wreck.own->slots[3]));
         memset((void *) &wreck.own->accounts[3], 0, sizeof(wreck.own->accounts[3]));
         thread_detach(wreck.own);
+        const uint32_t last = (uint32_t) limiter->process.table.cell_count - 1;
         switch (which) {
+        case GREATEST:
+            wreck.own = thread_attach(limiter, 4);
+            struct weir_thread *third = thread_attach(limiter, 4);
+            thread_detach(wreck.own);
+            store_relaxed(&third->shared->owner, (uint64_t) (PROCESSES - 1) << 48 | 8);
+            store_relaxed(&limiter->joined[PROCESSES - 1].pid, wreck.pid);
+            store_relaxed(&limiter->process.shared->halted_by, PROCESSES);
+            third->accounts[third->slot_count - 1].limit_count = WEIR_MAX_LIMITS;
+            third->accounts[third->slot_count - 1].cells[WEIR_MAX_LIMITS - 1] = last;
+            store_relaxed(&third->accounts[third->slot_count - 1].lock, PROCESSES);
+            store_relaxed(&third->accounts[third->slot_count - 1].settling.step, 2 * WEIR_MAX_LIMITS);
+            break;
         case HIGH:
             store_relaxed(&limiter->shared->thread_high, 4);
             break;
@@ -687,7 +860,7 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
             store_relaxed(&account->settling.step, 2 * WEIR_MAX_LIMITS + 1);
             break;
         case CELL:
-            account->cells[0] = (uint32_t) limiter->process.table.cell_count;
+            account->cells[0] = last + 1;
             break;
         case ABSENT:
             store_relaxed(&wreck.its->shared->present, 0);
@@ -700,11 +873,15 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         limiter->process.histories.shared->blocks.fresh = 0;
         const int result = repair_before_entry(limiter);
         limiter->process.pages = none;
-        assert_int_equal(result, which == SOUND ? 0 : -EUCLEAN);
-        assert_int_equal(load_relaxed(&limiter->joined[1].pid), which == SOUND ? 0 : wreck.pid);
-        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), which == SOUND ? 0 : 77);
-        if (which == SOUND) {
+        const bool sound = which == SOUND || which == GREATEST;
+        assert_int_equal(result, sound ? 0 : -EUCLEAN);
+        assert_int_equal(load_relaxed(&limiter->joined[1].pid), sound ? 0 : wreck.pid);
+        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), sound ? 0 : 77);
+        if (sound) {
             assert_int_equal(joined(limiter), 0);
+            assert_int_equal(attached(limiter), 0);
+            /* That of a dead one, so that another process may go on from where this one dies. */
+            assert_int_equal(limiter->process.lock_word, which == SOUND ? 2 : PROCESSES);
             assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
             assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
             limiter->process.pages = &owner;
@@ -731,6 +908,8 @@ int main(void)
         cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
         cmocka_unit_test(test_a_settling_that_a_dead_process_had_begun_is_ended_once),
         cmocka_unit_test(test_a_repair_waits_its_turn),
+        cmocka_unit_test(test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the_halt),
+        cmocka_unit_test(test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four),
         cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
         cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),
     };
