@@ -4,13 +4,16 @@
  * stress/deaths_test.c.)
  *
  * Guards: src/process/mend.c, src/process/process.h, src/process/bitmap.c, src/process/top_denied.c,
- * src/process/robust_mutex.c
+ * src/process/robust_mutex.c, src/process/insert.c, src/process/history_store.c
  */
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory/segment.h"
 #include "base/pages.h"
+#include "process/evict.h"
+#include "process/insert.h"
 #include "process/mend.h"
 #include "process/robust_mutex.h"
 #include "support/bare_process.h"
@@ -384,6 +387,94 @@ static void test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_
     process_close(&s.process);
 }
 
+/* Yields of who waits. The linker's --wrap leads the call here (tests/meson.build). */
+static unsigned yields;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    yields++;
+    return __real_sched_yield();
+}
+
+/* A lock that stays, and what is heard of its waiter. */
+struct stuck {
+    _Atomic uint32_t *lock; /* freed in the end; NULL: only a repair would free it */
+    unsigned calls, yields;
+};
+
+static bool finds_dead(void *arg)
+{
+    struct stuck *stuck = arg;
+    stuck->calls++;
+    stuck->yields = yields;
+    if (stuck->lock != NULL) {
+        store_relaxed(stuck->lock, 0);
+    }
+    return true;
+}
+
+/* Of 8,000 looks the first 2,000 only spin. */
+static void test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead(void **state)
+{
+    (void) state;
+    enum { SET, EMPTY_CELL, PINNED_CELL, BLOCKS, OVERSIZED, REPORTS, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct subject s;
+        subject_open(&s, false);
+        struct table *table = &s.process.table;
+        struct stuck stuck = {.calls = 0};
+        s.process.free_locks = finds_dead;
+        s.process.free_arg = &stuck;
+        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
+        const uint64_t hash = cell_hash(&s.policy, &key, 0);
+        const uint32_t at = table_place(table, hash).empty;
+        uint32_t cells[WEIR_MAX_LIMITS];
+        struct evicted_report report;
+        yields = 0;
+        switch (which) {
+        case SET:
+            assert_true(table_trylock(table, table_first_set(table, hash)));
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            break;
+        case EMPTY_CELL:
+            assert_true(cell_lock(&table->cells[at]));
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            assert_true(table_trylock(table, table_first_set(table, hash)));
+            break;
+        case PINNED_CELL:
+            bare_occupy(&s.process, &s.policy, at, hash, (struct state){0, 0});
+            assert_true(cell_lock(&table->cells[at]));
+            assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+            break;
+        case BLOCKS:
+            bare_policy_init(&s.policy, WEIR_SLIDING_LOG, LIMIT);
+            bare_occupy(&s.process, &s.policy, at, hash, (struct state){0, 0});
+            store_relaxed(&s.process.histories.shared->lock, DEAD);
+            assert_false(history_store_charge(&s.process, at, &s.policy.limits[0].rule, BARE_NOW_NS, 1));
+            assert_int_equal(load_relaxed(&s.process.histories.shared->lock), DEAD);
+            break;
+        case OVERSIZED:
+            stuck.lock = &s.process.shared->oversized;
+            store_relaxed(stuck.lock, DEAD);
+            process_lock(&s.process, stuck.lock);
+            assert_int_equal(load_relaxed(stuck.lock), s.process.lock_word);
+            break;
+        default:
+            stuck.lock = &s.process.shared->evicted_reports.lock;
+            store_relaxed(stuck.lock, DEAD);
+            assert_false(evict_take_report(&s.process, &report));
+            assert_int_equal(load_relaxed(stuck.lock), 0);
+            break;
+        }
+        assert_int_equal(stuck.calls, which == BLOCKS ? 2 : 1); /* a log looks for room, and for an empty log */
+        assert_int_equal(stuck.yields, stuck.calls * 6000 + stuck.calls - 1);
+        process_close(&s.process);
+    }
+}
+
 /* A key that is denied, by the functions alone. */
 static void name_cell(struct subject *s, uint32_t at, const char *name)
 {
@@ -557,6 +648,7 @@ int main(void)
         cmocka_unit_test(test_a_set_of_cells_says_how_many_and_which_is_probably_next),
         cmocka_unit_test(test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once),
         cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
+        cmocka_unit_test(test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
         cmocka_unit_test(test_all_lists_are_empty_after_a_death_and_filled_anew),
