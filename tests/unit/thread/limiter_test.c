@@ -316,6 +316,17 @@ static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **
     assert_int_equal(joined(&limiter), 2);
     joined_leave(&limiter, 2); /* in the place of a dead process, which has not begun to leave */
     assert_int_equal(joined(&limiter), 1);
+    limiter_close(&limiter);
+    /* What lies behind the last place is no process. */
+    open_sized(&limiter, 1000, 1, 4);
+    assert_ptr_equal(limiter.lanes, limiter.joined + 4);
+    store_relaxed(&limiter.lanes[0].inside[0], 1);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(joined_enter(&limiter), i);
+        assert_int_equal(joined(&limiter), i + 1);
+    }
+    store_relaxed(&limiter.lanes[0].inside[0], 0);
+    assert_int_equal(joined_enter(&limiter), JOINED_NONE);
     assert_int_not_equal(joined_pid_namespace(), 0);
     assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
     limiter_close(&limiter);
