@@ -626,6 +626,65 @@ static void test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_ne
     }
 }
 
+/*
+ * Other threads pin the key that is about to be evicted, after all that could be were looked at, and before its cell is
+ * locked. The linker's --wrap leads the look here (tests/meson.build).
+ */
+static struct {
+    struct table *table;   /* NULL: there are no such threads */
+    const uint32_t *cells; /* pinned in turn */
+    unsigned count, looks;
+    uint32_t last; /* the last cell that is looked at */
+} racing;
+
+uint64_t __real_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
+uint64_t __wrap_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
+
+uint64_t __wrap_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns)
+{
+    if (racing.table != NULL && at == racing.last && racing.looks < racing.count) {
+        struct cell *cell = &racing.table->cells[racing.cells[racing.looks]];
+        (void) cell_hold(cell, HELD_PIN);
+        racing.looks++;
+    }
+    return __real_evict_worth(process, set, at, now_ns);
+}
+
+static void test_a_key_that_is_used_when_it_is_to_be_evicted_stays_and_another_one_goes(void **state)
+{
+    (void) state;
+    struct alone s;
+    alone_open(&s, WEIR_TOKEN_BUCKET, false);
+    struct policy_set *set = bare_set_of(&s.policy);
+    reference_set(&s.process.shared->policies, set);
+    fill_sets(&s, 40);
+    be_full(&s);
+    struct table *table = &s.process.table;
+    const uint32_t first = (uint32_t) table_pair(table, s.new.hash);
+    const uint32_t second = (uint32_t) table_second_pair(table, s.new.hash);
+    const uint32_t cells[] = {first + 1, second, first};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct usage usage;
+        bare_set_state(&s.process, cells[i], limit_snapshot_first(&s.limit_at, 10 * (i + 1), &usage));
+    }
+    racing.table = table;
+    racing.cells = cells;
+    racing.count = 3;
+    racing.looks = 0;
+    racing.last = second + 1;
+    const weir_key key = key_of(&s, "name", s.new.hash);
+    assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), second + 1);
+    assert_int_equal(racing.looks, 3);
+    racing.table = NULL;
+    for (uint32_t i = 0; i < 3; i++) {
+        (void) cell_hold(&table->cells[cells[i]], (uint64_t) 0 - HELD_PIN);
+        assert_int_not_equal(load_relaxed(&table->cells[cells[i]].hash), 0);
+    }
+    expect_unlocked(&s);
+    free(set);
+    alone_close(&s);
+}
+
 static void test_all_cells_of_a_key_are_pinned_or_none(void **state)
 {
     (void) state;
@@ -680,6 +739,7 @@ int main(void)
         cmocka_unit_test(test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new),
         cmocka_unit_test(test_a_key_of_the_fleet_gets_a_cell_with_its_name_and_a_quota_is_asked_for),
         cmocka_unit_test(test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_never),
+        cmocka_unit_test(test_a_key_that_is_used_when_it_is_to_be_evicted_stays_and_another_one_goes),
         cmocka_unit_test(test_all_cells_of_a_key_are_pinned_or_none),
         cmocka_unit_test(test_a_key_that_comes_once_evicts_no_key),
         cmocka_unit_test(test_a_key_that_comes_again_gets_a_cell_and_owes_what_it_used),

@@ -618,6 +618,15 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
         struct limiter *limiter = &wreck.limiter;
         store_relaxed(&limiter->process.shared->stalled, 1);
+        /* A slot of this process that nobody has locked goes on: what the cells of its limits hold for it stays. */
+        struct slot_account *goes_on = &wreck.own->accounts[4];
+        goes_on->limit_count = 2;
+        store_relaxed(&goes_on->granted, 6);
+        for (uint32_t limit = 0; limit < 2; limit++) {
+            goes_on->cells[limit] = 8 + limit;
+            bare_occupy(&limiter->process, &wreck.policy, 8 + limit, 80 + limit, (struct state){0, 0});
+            (void) cell_hold(&limiter->process.table.cells[8 + limit], HELD_PIN + 6 + 50);
+        }
         uint32_t cursor = 0;
         if (by_turn != 0) {
             repair_next(limiter, &cursor); /* over the places in turn, but for the free ones */
@@ -626,6 +635,9 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
             repair_all(limiter);
         }
         wreck_expect_repaired(&wreck);
+        for (uint32_t limit = 0; limit < 2; limit++) {
+            assert_int_equal(load_relaxed(&limiter->process.table.cells[8 + limit].held) & HELD_IN_USE, HELD_PIN + 6);
+        }
         assert_int_equal(load_relaxed(&limiter->process.shared->stalled), 0);
         assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048); /* one was begun, and is over */
         repair_next(limiter, &cursor);
