@@ -7,7 +7,10 @@
  * src/thread/rcu.c, src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/thread/rcu.h, src/thread/repair.c
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -371,6 +374,56 @@ static void test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start(vo
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
     }
+    limiter_close(&limiter);
+}
+
+static void *pauses(void *arg)
+{
+    while (pause() != 0) {
+    }
+    return arg;
+}
+
+/* The state of a process's first thread, as the system tells it. */
+static char letter_of(pid_t pid)
+{
+    char text[256] = "";
+    (void) snprintf(text, sizeof(text), "/proc/%d/task/%d/stat", (int) pid, (int) pid);
+    FILE *file = fopen(text, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    assert_int_equal(fclose(file), 0);
+    const char *end = strrchr(text, ')');
+    assert_non_null(end);
+    return end[2];
+}
+
+static void test_a_process_lives_while_any_of_its_threads_does(void **state)
+{
+    (void) state;
+#ifdef EMULATED
+    skip(); /* the first thread is the emulator's */
+#endif
+    struct limiter limiter;
+    open_shared(&limiter);
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        const int result = pthread_create(&thread, NULL, pauses, NULL);
+        (void) syscall(SYS_exit, 0); /* of this thread alone */
+        _exit(result);
+    }
+    while (letter_of(child) != 'Z') {
+        nap_ms(1);
+    }
+    store_relaxed(&limiter.joined[1].pid, child);
+    assert_false(joined_is_dead(&limiter, 1));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    while (!joined_is_dead(&limiter, 1)) {
+        nap_ms(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
     limiter_close(&limiter);
 }
 
@@ -925,6 +978,7 @@ int main(void)
         cmocka_unit_test(test_a_mark_is_of_one_process),
         cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),
         cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
+        cmocka_unit_test(test_a_process_lives_while_any_of_its_threads_does),
         cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
         cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
         cmocka_unit_test(test_nobody_waits_for_the_dead),
