@@ -410,6 +410,52 @@ static void test_grants_and_denials_of_a_key_are_taken_back_from_the_threads_tha
     }
 }
 
+/* One barrier serves 64 threads. */
+static void test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_asks(void **state)
+{
+    (void) state;
+    enum { THREADS = 130, ASKING = 64 };
+    struct subject s = {.t = NULL};
+    const struct limiter_options options = {
+        .process = {.max_keys = 1000, .max_log_units = 1000, .origin_ns = BARE_ORIGIN_NS},
+        .max_threads = THREADS,
+        .max_processes = 1};
+    assert_int_equal(limiter_open(&s.limiter, &options), 0);
+    s.limiter.host_time = true;
+    bare_policy_init(&s.policy, WEIR_FIXED_WINDOW, LIMIT);
+    struct policy_set *set = bare_set_of(&s.policy);
+    s.rule = &s.policy.limits[0].rule;
+    bare_occupy(&s.limiter.process, &s.policy, CELL, 70, rule_fresh(s.rule, NOW_NS));
+    for (uint32_t i = 0; i < THREADS; i++) {
+        struct weir_thread *t = thread_attach(&s.limiter, 4);
+        struct slot_account *account = &t->accounts[INDEX];
+        account->limit_count = 1;
+        account->cells[0] = CELL;
+        account->rules[0] = *s.rule;
+        account->granted_ns = NOW_NS;
+        store_relaxed(&account->granted, 10);
+        store_relaxed(&t->slots[INDEX].used, i % 2);
+        slot_set_hash(t, INDEX, NAME);
+        store_relaxed(&t->slots[INDEX].grant, grant_make(EPOCH, 10));
+        (void) cell_hold(cell_of(&s, 0), 10);
+    }
+    const weir_key key = {.hash = NAME};
+    assert_true(settle_key(&s.limiter, &s.limiter.threads[ASKING], set, &s.policy, &key));
+    for (uint32_t i = 0; i < THREADS; i++) {
+        const struct slot_account *account = &s.limiter.threads[i].accounts[INDEX];
+        assert_int_equal(load_relaxed(&account->granted), i == ASKING ? 10 : 0);
+        assert_int_equal(load_relaxed(&s.limiter.threads[i].slots[INDEX].grant) != 0, i == ASKING);
+        assert_int_equal(load_relaxed(&account->lock), 0);
+    }
+    assert_int_equal(used_of(&s, 0), THREADS / 2);
+    assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, 10);
+    assert_false(settle_key(&s.limiter, &s.limiter.threads[ASKING], set, &s.policy, &key));
+    assert_true(settle_key(&s.limiter, NULL, set, &s.policy, &key));
+    assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, 0);
+    free(set);
+    subject_close(&s);
+}
+
 static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left(void **state)
 {
     (void) state;
@@ -779,6 +825,7 @@ int main(void)
         cmocka_unit_test(test_a_slot_of_the_dead_is_settled_and_free_and_one_that_the_dead_had_locked_goes_on),
         cmocka_unit_test(test_who_waits_for_units_yields_naps_and_then_gives_up),
         cmocka_unit_test(test_grants_and_denials_of_a_key_are_taken_back_from_the_threads_that_have_them),
+        cmocka_unit_test(test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_asks),
         cmocka_unit_test(test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left),
         cmocka_unit_test(test_a_grant_is_sized_by_what_the_key_used_lately),
         cmocka_unit_test(test_the_slot_of_a_set_that_was_used_longest_ago_goes_to_a_key_that_comes_twice),
