@@ -587,6 +587,41 @@ static void test_denials_are_collected_when_due_and_halved_each_minute_that_pass
     process_close(&s.process);
 }
 
+/* A piece that comes late stands for those that did not come, up to 2,048 cells; the next one begins behind it. */
+static void test_denials_are_collected_in_turn_by_pieces_that_are_bounded(void **state)
+{
+    (void) state;
+    enum { KEYS = 5000, DENIED = 3000 };
+    static const struct {
+        uint64_t at_ns, collected; /* by then */
+        uint64_t next_ns;
+    } rows[] = {{SECOND, 2048, SECOND + MILLISECOND},
+                {SECOND + MILLISECOND, 2112, SECOND + 2 * MILLISECOND},
+                {SECOND + 5 * MILLISECOND - 1, 2112 + 3 * 64, SECOND + 6 * MILLISECOND - 1},
+                {SECOND + 16 * MILLISECOND, DENIED + 1, SECOND + 48 * MILLISECOND},
+                {SECOND + 48 * MILLISECOND, DENIED + 1, SECOND + 80 * MILLISECOND}};
+    struct subject s;
+    bare_process_open(&s.process, KEYS, false);
+    bare_policy_init(&s.policy, WEIR_FIXED_WINDOW, LIMIT);
+    struct top_denied *denied = &s.process.top_denied;
+    for (uint32_t at = 0; at < DENIED; at++) {
+        name_cell(&s, at, "a");
+        top_denied_add(&s.process, at, 1);
+    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        top_denied_step(&s.process, rows[i].at_ns);
+        assert_int_equal(load_relaxed(&denied->shared->denied_units), rows[i].collected);
+        assert_int_equal(denied->shared->next_ns, rows[i].next_ns);
+        const bool some = rows[i].collected <= DENIED;
+        assert_int_equal(bitmap_count(&denied->denied), DENIED + 1 - rows[i].collected - (some && i == 0));
+        assert_int_equal(load_relaxed(&denied->shared->any), some);
+        if (i == 0) {
+            top_denied_add(&s.process, 7, 1); /* its turn comes after the others' */
+        }
+    }
+    process_close(&s.process);
+}
+
 static void *die_with_lists(void *arg)
 {
     struct top_denied *denied = arg;
@@ -651,6 +686,7 @@ int main(void)
         cmocka_unit_test(test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
+        cmocka_unit_test(test_denials_are_collected_in_turn_by_pieces_that_are_bounded),
         cmocka_unit_test(test_all_lists_are_empty_after_a_death_and_filled_anew),
     };
     return cmocka_run_group_tests_name("unit/process/mend", tests, NULL, NULL);
