@@ -61,9 +61,10 @@ static void test_what_a_cell_holds_is_what_slots_account_for_and_no_more(void **
         (void) cell_hold(&s.process.table.cells[10 * i], rows[i].pins * HELD_PIN + rows[i].units);
     }
     bare_occupy(&s.process, &s.policy, 5, 7, (struct state){0, 0}); /* not in use when the repair looks */
+    (void) cell_hold(&s.process.table.cells[97], HELD_PIN);         /* empty: a search had pinned it */
     struct mend mend;
     assert_int_equal(mend_find(&mend, &s.process), 0);
-    assert_int_equal(mend.count, COUNT_OF(rows));
+    assert_int_equal(mend.count, COUNT_OF(rows) + 1);
     (void) cell_hold(&s.process.table.cells[5], HELD_PIN + 4);
     uint64_t before[COUNT_OF(rows)];
     for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
@@ -84,6 +85,8 @@ static void test_what_a_cell_holds_is_what_slots_account_for_and_no_more(void **
         assert_int_equal(load_relaxed(&s.process.table.cells[10 * i].hash), 1000 + i);
     }
     assert_int_equal(held(&s, 5) & HELD_IN_USE, HELD_PIN + 4);
+    assert_int_equal(held(&s, 97) & HELD_IN_USE, 0);
+    assert_int_equal(load_relaxed(&s.process.table.cells[97].hash), 0);
     mend_end(&mend);
     assert_null(mend.cells);
     process_close(&s.process);
