@@ -464,6 +464,50 @@ static void test_a_new_key_gets_the_cell_of_an_idle_key_of_its_own_limit(void **
     }
 }
 
+/*
+ * The state that a charge leaves after a key was found idle, and before its cell is given away. The linker's --wrap
+ * leads the call here (tests/meson.build).
+ */
+static struct {
+    struct process *process; /* NULL: there is no charge */
+    struct state state;
+} late_charge;
+
+struct state __real_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
+struct state __wrap_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
+
+struct state __wrap_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state)
+{
+    if (late_charge.process != NULL) {
+        bare_set_state(late_charge.process, at, late_charge.state);
+    }
+    return __real_table_replace(table, at, hash, state);
+}
+
+static void test_what_an_idle_key_is_charged_while_its_cell_is_given_away_is_remembered(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        struct alone s;
+        alone_open(&s, algorithms[i], false);
+        fill_pairs(&s, 100);
+        be_full(&s);
+        s.new.now_ns = BARE_NOW_NS + 600 * SECOND;
+        s.limit_at = limit_snapshot_of(s.new.rule, s.new.now_ns);
+        const size_t at = table_second_pair(&s.process.table, s.new.hash);
+        const uint64_t hash = load_relaxed(&s.process.table.cells[at].hash);
+        late_charge.process = &s.process;
+        late_charge.state = rule_charge(s.new.rule, rule_fresh(s.new.rule, s.new.now_ns), s.new.now_ns, 20);
+        struct state first;
+        assert_true(admission_charge(&s.process, &s.new, &first));
+        late_charge.process = NULL;
+        expect_counts(&s, 0, 0, 1);
+        assert_int_equal(table_find(&s.process.table, s.new.hash), at);
+        assert_int_equal(sketch_find(&s.process.sketch, hash, 100, s.new.now_ns).units, 20);
+        alone_close(&s);
+    }
+}
+
 static void test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new(void **state)
 {
     (void) state;
@@ -843,6 +887,7 @@ int main(void)
         cmocka_unit_test(test_a_new_key_that_fits_nowhere_is_charged_once_and_remembered),
         cmocka_unit_test(test_a_record_that_gives_way_to_a_new_keys_is_counted_and_a_greater_one_stays),
         cmocka_unit_test(test_a_new_key_gets_the_cell_of_an_idle_key_of_its_own_limit),
+        cmocka_unit_test(test_what_an_idle_key_is_charged_while_its_cell_is_given_away_is_remembered),
         cmocka_unit_test(test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new),
         cmocka_unit_test(test_a_key_of_the_fleet_gets_a_cell_with_its_name_and_a_quota_is_asked_for),
         cmocka_unit_test(test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_never),
