@@ -427,6 +427,61 @@ static void test_a_process_lives_while_any_of_its_threads_does(void **state)
     limiter_close(&limiter);
 }
 
+/* What the system says of a process, in place of what it does say; NULL: what it does. Empty: nothing. */
+static const char *told;
+
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
+
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+    if (told == NULL) {
+        return __real_read(fd, to, size);
+    }
+    const size_t length = strlen(told) < size ? strlen(told) : size;
+    memcpy(to, told, length);
+    return length != 0 ? (ssize_t) length : -1;
+}
+
+/* Of /proc/PID/stat: a name of any bytes, a letter, the number of threads, and the start. Else this process lives. */
+static void test_a_process_is_known_by_what_stands_behind_its_name(void **state)
+{
+    (void) state;
+#define UP_TO_THREADS " 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 "
+    static const struct {
+        const char *text;
+        bool dead;
+    } rows[] = {{"1 (x) S" UP_TO_THREADS "1 21 500 23\n", false},
+                {"1 (x) S" UP_TO_THREADS "1 21 501 23\n", true},
+                {"1 (x) S" UP_TO_THREADS "9 500 21 500\n", true},
+                {"1 (x) Z" UP_TO_THREADS "1 21 500 23\n", true},
+                {"1 (x) Z" UP_TO_THREADS "0 21 500", true},
+                {"1 (x) Z" UP_TO_THREADS "2 21 500", false},
+                {"1 (x) X" UP_TO_THREADS "1 21 500", true},
+                {"1 (x) X" UP_TO_THREADS "2 21 500", false},
+                {"1 (x) D" UP_TO_THREADS "2 21 500", false},
+                {"1 (a) Z 4 (b) S" UP_TO_THREADS "1 21 500 23\n", false},
+                {"1 (a) S 4 (b) Z" UP_TO_THREADS "1 21 500 23\n", true},
+                {"1 (x) Z" UP_TO_THREADS "1 21", false},
+                {"1 (x) Z 4", false},
+                {"1 (x)Z" UP_TO_THREADS "1 21 501", false},
+                {"1 Z" UP_TO_THREADS "1 21 501", false},
+                {"", false}};
+    struct limiter limiter;
+    open_shared(&limiter);
+    store_relaxed(&limiter.joined[1].pid, getpid());
+    store_relaxed(&limiter.joined[1].started, 500);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        told = rows[i].text;
+        const bool dead = joined_is_dead(&limiter, 1);
+        told = NULL;
+        if (dead != rows[i].dead) {
+            fail_msg("%s: a process that is %s", rows[i].text, dead ? "dead" : "alive");
+        }
+    }
+    limiter_close(&limiter);
+}
+
 static const bool nobody[PROCESSES];
 
 static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it(void **state)
@@ -979,6 +1034,7 @@ int main(void)
         cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),
         cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
         cmocka_unit_test(test_a_process_lives_while_any_of_its_threads_does),
+        cmocka_unit_test(test_a_process_is_known_by_what_stands_behind_its_name),
         cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
         cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
         cmocka_unit_test(test_nobody_waits_for_the_dead),
