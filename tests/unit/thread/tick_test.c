@@ -289,6 +289,31 @@ static void test_a_thread_caches_what_holds_for_all_keys_of_a_policy_in_an_epoch
     }
 }
 
+static void test_a_handle_drops_the_epochs_of_its_snapshots_and_nothing_else(void **state)
+{
+    (void) state;
+    begin();
+    struct weir_thread *t = d.t;
+    unsigned char *const first = (unsigned char *) t->snapshots;
+    const unsigned char *const last = (unsigned char *) (t->queues + POLICY_SNAPSHOTS_KEPT);
+    const unsigned char *const all = (unsigned char *) t->slots + d.limiter->thread_size;
+    const size_t size = (size_t) (last - first);
+    const size_t more = size + sizeof(struct policy_queue); /* what lies behind */
+    assert_true(first + more <= all);
+    memset(first, 0x55, more);
+    policy_snapshot_drop(t);
+    for (size_t i = 0; i < POLICY_SNAPSHOTS_KEPT; i++) {
+        assert_int_equal(t->snapshots[i].epoch, 0);
+        assert_int_equal(t->queues[i].epoch, 0);
+        t->snapshots[i].epoch = t->queues[i].epoch = UINT32_C(0x55555555);
+    }
+    for (size_t i = 0; i < more; i++) {
+        assert_int_equal(first[i], 0x55);
+    }
+    memset(first, 0, more);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,6 +325,7 @@ int main(void)
         cmocka_unit_test(test_a_thread_decides_by_the_tick_and_looks_at_the_clock_now_and_then),
         cmocka_unit_test(test_a_snapshot_has_the_numbers_of_a_policy_with_one_limit_of_its_own),
         cmocka_unit_test(test_a_thread_caches_what_holds_for_all_keys_of_a_policy_in_an_epoch),
+        cmocka_unit_test(test_a_handle_drops_the_epochs_of_its_snapshots_and_nothing_else),
     };
     return cmocka_run_group_tests_name("unit/thread/tick", tests, NULL, NULL);
 }
