@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -225,6 +226,105 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
     assert_int_equal(attached(&limiter), 1);
     thread_detach(t[0]);
     assert_int_equal(attached(&limiter), 0);
+    limiter_close(&limiter);
+}
+
+/* Calls that have memory of a segment present, and yields. The linker's --wrap leads them here as well. */
+static struct {
+    const void *at;
+    size_t size;
+    unsigned count;
+    int result;
+} commits;
+static unsigned yields;
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
+{
+    assert_non_null(segment);
+    commits.at = at;
+    commits.size = size;
+    commits.count++;
+    return commits.result;
+}
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    yields++;
+    return __real_sched_yield();
+}
+
+static void test_the_memory_of_a_handle_is_had_present_once(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct segment segment = {.at = NULL};
+    struct pages_owner owner = {.segment = &segment};
+    limiter.process.pages = &owner;
+    struct weir_thread *t = &limiter.threads[0];
+    commits.count = 0;
+    commits.result = -ENOSPC;
+    for (unsigned tries = 1; tries <= 2; tries++) {
+        assert_null(thread_attach(&limiter, 4));
+        assert_int_equal(commits.count, tries);
+        assert_int_equal(load_relaxed(&t->shared->present), 0);
+        assert_int_equal(load_relaxed(&t->shared->owner), HANDLE_FREE);
+        assert_int_equal(load_relaxed(&limiter.shared->thread_high), 0); /* nobody looks at its slots */
+    }
+    commits.result = 0;
+    for (unsigned times = 0; times < 2; times++) {
+        assert_ptr_equal(thread_attach(&limiter, 4), t);
+        assert_int_equal(commits.count, 3);
+        thread_detach(t);
+    }
+    assert_ptr_equal(commits.at, t->slots);
+    assert_int_equal(commits.size, limiter.thread_size);
+    limiter.process.pages = NULL;
+    limiter_close(&limiter);
+}
+
+static struct {
+    struct slot_account *account;
+    unsigned yields, repairs;
+} stuck;
+
+static bool finds_dead(void *arg)
+{
+    (void) arg;
+    stuck.yields = yields;
+    return true;
+}
+
+static void frees_slot(struct limiter *limiter)
+{
+    assert_int_equal(load_relaxed(&limiter->threads[0].shared->rcu_count) % 2, 0); /* outside of a section */
+    stuck.repairs++;
+    store_relaxed(&stuck.account->lock, 0);
+}
+
+/* Of 8,000 looks the first 2,000 only spin. */
+static void test_a_thread_that_leaves_waits_for_its_slots_and_has_repaired_what_the_dead_left(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    limiter.process.free_locks = finds_dead;
+    limiter.repair = frees_slot;
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    stuck.account = &t->accounts[t->slot_count - 1];
+    store_relaxed(&t->slots[t->slot_count - 1].hash, 77);
+    store_relaxed(&stuck.account->lock, 2);
+    yields = 0;
+    thread_detach(t);
+    assert_int_equal(stuck.repairs, 1);
+    assert_int_equal(stuck.yields, 6000);
+    assert_int_equal(load_relaxed(&t->slots[t->slot_count - 1].hash), 0);
+    assert_int_equal(load_relaxed(&t->shared->owner), HANDLE_FREE);
     limiter_close(&limiter);
 }
 
@@ -1029,6 +1129,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_has_as_many_slots_as_the_table_has_room_for),
         cmocka_unit_test(test_handles_are_handed_out_in_order_and_come_back),
+        cmocka_unit_test(test_the_memory_of_a_handle_is_had_present_once),
+        cmocka_unit_test(test_a_thread_that_leaves_waits_for_its_slots_and_has_repaired_what_the_dead_left),
         cmocka_unit_test(test_a_handle_of_another_process_is_left_to_it),
         cmocka_unit_test(test_a_mark_is_of_one_process),
         cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),

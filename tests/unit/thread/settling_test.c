@@ -138,6 +138,7 @@ static void test_what_passed_is_charged_once_and_what_is_held_is_released(void *
             const struct denied_entry *entries = s.limiter.process.top_denied.entries;
             assert_int_equal(load_relaxed(&entries[CELL].units), rows[row].denied);
             assert_int_equal(load_relaxed(&entries[CELL + 1].units), 0);
+            assert_int_equal(load_relaxed(&s.limiter.process.top_denied.shared->any), rows[row].denied != 0);
         }
         /* Its owner takes the slot from the key: nothing pins the cells any more. */
         slot_account_unlock(s.account);
