@@ -524,6 +524,18 @@ static void test_a_usage_that_is_over_restores_nothing(void **state)
         assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 0);
         alone_close(&a);
     }
+    /* A record lasts up to two milliseconds longer than its window. */
+    struct alone a;
+    alone_open(&a, WEIR_FIXED_WINDOW, false);
+    const struct usage usage = rule_usage(a.rule, used(&a, 100, 0), BARE_NOW_NS);
+    assert_true(sketch_record(&a.process.sketch, HASH, usage, SKETCH_HALF, BARE_NOW_NS));
+    assert_int_equal(sketch_find(&a.process.sketch, HASH, LIMIT, usage.until_ns).units, 100);
+    const struct state back = evict_restore(&a.process, a.rule, HASH, AT, usage.until_ns);
+    const struct state fresh = rule_fresh(a.rule, usage.until_ns);
+    assert_int_equal(back.a, fresh.a);
+    assert_int_equal(back.b, fresh.b);
+    assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 0);
+    alone_close(&a);
 }
 
 /* An evicted key of the fleet, with all that its last report tells. */

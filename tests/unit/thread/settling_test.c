@@ -286,7 +286,9 @@ static void test_a_log_that_a_dead_settler_was_charging_gets_the_rest_of_the_uni
         subject_open(&s, WEIR_SLIDING_LOG, 2, false);
         give_slot(&s, 1, 10, 6);
         struct process *process = &s.limiter.process;
+        store_relaxed(&s.account->settling.step, 1);
         settling_resolve_log(s.t, INDEX); /* it has no log yet */
+        assert_int_equal(load_relaxed(&s.account->settling.step), 1);
         assert_true(history_store_charge(process, CELL, s.rule, NOW_NS, 3));
         struct history *history = history_store_get(process, CELL);
         s.account->settling.log_end = history->end;
@@ -460,16 +462,17 @@ static void test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_a
 static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left(void **state)
 {
     (void) state;
-    enum { LAPSED, LIVE, LOCKED, DENIED, LIVE_DENIED, NOTHING, NEVER_USED, CASES };
+    enum { LAPSED, LATE, LIVE, LOCKED, DENIED, LIVE_DENIED, LIVE_DENIAL, NOTHING, NEVER_USED, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
         subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
-        const bool units = which != DENIED && which != NOTHING;
-        give_slot(&s, 1, units ? 10 : 0, units ? 6 : 0);
-        if (which == DENIED || which == LIVE_DENIED) {
+        const bool units = which != DENIED && which != LIVE_DENIAL && which != NOTHING;
+        const bool charged = which == LAPSED || which == LATE; /* LATE: passed when the grant had been taken back */
+        give_slot(&s, 1, units && which != LATE ? 10 : 0, units ? 6 : 0);
+        if (which == DENIED || which == LIVE_DENIED || which == LIVE_DENIAL) {
             store_relaxed(&s.account->denied, 3);
         }
-        if (which != LIVE && which != LIVE_DENIED) {
+        if (which != LIVE && which != LIVE_DENIED && which != LIVE_DENIAL) {
             store_relaxed(&s.limiter.shared->line.epoch, EPOCH + 1);
         }
         store_relaxed(&s.account->lock, which == LOCKED ? 9 : 0);
@@ -477,16 +480,16 @@ static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_
             s.t->shared->slots_used[0] = 0;
         }
         struct settle_place place;
-        const bool found = which == LAPSED || which == LOCKED || which == DENIED || which == LIVE_DENIED;
+        const bool found = which != LIVE && which != NOTHING && which != NEVER_USED;
         assert_int_equal(settle_find_lapsed(&s.limiter, &place), found);
         if (found) {
             assert_int_equal(place.thread, 0);
             assert_int_equal(place.slot, INDEX);
         }
         assert_int_equal(settle_lapsed(&s.limiter), which == LOCKED);
-        assert_int_equal(used_of(&s, 0), which == LAPSED ? 6 : 0);
-        assert_int_equal(load_relaxed(&s.account->denied_counted), which == DENIED ? 3 : 0);
-        assert_int_equal(load_relaxed(&s.slot->grant) != 0, which != LAPSED);
+        assert_int_equal(used_of(&s, 0), charged ? 6 : 0);
+        assert_int_equal(load_relaxed(&s.account->denied_counted), which == DENIED || which == LIVE_DENIAL ? 3 : 0);
+        assert_int_equal(load_relaxed(&s.slot->grant) != 0, !charged);
         assert_int_equal(load_relaxed(&s.account->lock), which == LOCKED ? 9 : 0);
         subject_close(&s);
     }
@@ -641,6 +644,54 @@ static void test_the_slot_of_a_set_that_was_used_longest_ago_goes_to_a_key_that_
     assert_int_equal(s.t->accounts[slots[1]].touched, 23);
     free(set);
     subject_close(&s);
+}
+
+/* During a halt: a cell has the mark of another settler, or a new key's set is locked. */
+static void test_a_slot_that_cannot_be_settled_or_given_to_a_key_is_unlocked(void **state)
+{
+    (void) state;
+    enum { GIVEN, GIVEN_NOT_SETTLED, TAKEN_NOT_SETTLED, TAKEN_OF_OTHER_LIMITS, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct subject s;
+        subject_open(&s, WEIR_FIXED_WINDOW, 2, false);
+        struct process *process = &s.limiter.process;
+        const weir_key key = {.hash = NAME, .data = "k", .length = 1};
+        const size_t set = table_first_set(&process->table, cell_hash(&s.policy, &key, 0));
+        const size_t first = slot_set(s.t, NAME);
+        const size_t index = first + 1;
+        const bool settled = which == GIVEN || which == TAKEN_OF_OTHER_LIMITS;
+        for (size_t i = first; i < first + SLOT_WAYS; i++) {
+            slot_set_hash(s.t, i, NAME + (i - first) * 1024);
+            s.t->accounts[i].touched = i == index ? 7 : 8;
+        }
+        slot_set_hash(s.t, first, NAME + 5 * 1024);
+        slot_set_hash(s.t, index, which >= TAKEN_NOT_SETTLED ? NAME : NAME + 1024);
+        struct slot_account *account = &s.t->accounts[index];
+        bare_occupy(process, &s.policy, CELL, 70, rule_fresh(s.rule, NOW_NS));
+        (void) cell_hold(cell_of(&s, 0), HELD_PIN + 10);
+        account->limit_count = 1;
+        account->cells[0] = CELL;
+        account->rules[0] = *s.rule;
+        account->granted_ns = NOW_NS;
+        store_relaxed(&account->granted, 10);
+        store_relaxed(&s.t->slots[index].used, 4);
+        if (!settled) {
+            store_relaxed(&cell_of(&s, 0)->state.b, load_relaxed(&cell_of(&s, 0)->state.b) | CELL_MARK);
+        }
+        assert_true(table_trylock(&process->table, set));
+        store_relaxed(&process->shared->halted_by, 1);
+        *recent_key(s.t, NAME) = recent_fingerprint(NAME, 9);
+        assert_int_equal(slot_take(s.t, &s.policy, &key, 9, NOW_NS), SLOT_NONE);
+        assert_int_equal(load_relaxed(&account->lock), 0);
+        assert_int_equal(account->touched, 7);
+        assert_int_equal(load_relaxed(&account->granted), settled ? 0 : 10);
+        assert_int_equal(load_relaxed(&s.t->slots[index].hash) == 0, settled);
+        assert_int_equal(account->limit_count, settled ? 0 : 1);
+        store_relaxed(&cell_of(&s, 0)->state.b, load_relaxed(&cell_of(&s, 0)->state.b) & ~CELL_MARK);
+        assert_int_equal(used_of(&s, 0), settled ? 4 : 0);
+        assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, settled ? 0 : HELD_PIN + 10);
+        subject_close(&s);
+    }
 }
 
 static void test_units_go_back_to_a_grant_of_the_present_on_which_they_passed(void **state)
@@ -830,6 +881,7 @@ int main(void)
         cmocka_unit_test(test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left),
         cmocka_unit_test(test_a_grant_is_sized_by_what_the_key_used_lately),
         cmocka_unit_test(test_the_slot_of_a_set_that_was_used_longest_ago_goes_to_a_key_that_comes_twice),
+        cmocka_unit_test(test_a_slot_that_cannot_be_settled_or_given_to_a_key_is_unlocked),
         cmocka_unit_test(test_units_go_back_to_a_grant_of_the_present_on_which_they_passed),
         cmocka_unit_test(test_a_slot_answers_by_what_was_published),
         cmocka_unit_test(test_a_peek_at_an_unused_window_says_that_it_is_unused),
