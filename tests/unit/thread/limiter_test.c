@@ -579,6 +579,19 @@ static void test_a_process_is_known_by_what_stands_behind_its_name(void **state)
             fail_msg("%s: a process that is %s", rows[i].text, dead ? "dead" : "alive");
         }
     }
+    /* Also where this process has no standard input. */
+    const int in = dup(STDIN_FILENO);
+    (void) close(STDIN_FILENO);
+    const size_t descriptors = count_descriptors();
+    told = rows[1].text;
+    const bool dead = joined_is_dead(&limiter, 1);
+    told = NULL;
+    assert_int_equal(count_descriptors(), descriptors);
+    if (in >= 0) {
+        (void) dup2(in, STDIN_FILENO);
+        (void) close(in);
+    }
+    assert_true(dead);
     limiter_close(&limiter);
 }
 
@@ -791,13 +804,13 @@ static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
     store_relaxed(&limiter->lanes[RCU_LANES].inside[1], 1);
 }
 
-static void wreck_expect_repaired(const struct wreck *wreck)
+static void wreck_expect_charged(const struct wreck *wreck, uint64_t units)
 {
     const struct limiter *limiter = &wreck->limiter;
     const struct cell *cell = &limiter->process.table.cells[5];
-    /* What passed on either grant is charged, and only this process's slot still pins the cell. */
+    /* Only this process's slot still pins the cell. */
     assert_int_equal(rule_headroom(&wreck->policy.limits[0].rule, cell_state(dwcas_read(&cell->state)), BARE_NOW_NS),
-                     92);
+                     100 - units);
     assert_int_equal(load_relaxed(&cell->held) & HELD_IN_USE, HELD_PIN);
     assert_int_equal(load_relaxed(&wreck->own->accounts[3].lock), 0);
     assert_int_equal(load_relaxed(&wreck->own->slots[3].grant), 0);
@@ -818,6 +831,12 @@ static void wreck_expect_repaired(const struct wreck *wreck)
     assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
 }
 
+/* What passed on either grant is charged. */
+static void wreck_expect_repaired(const struct wreck *wreck)
+{
+    wreck_expect_charged(wreck, 8);
+}
+
 static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
 {
     (void) state;
@@ -835,6 +854,12 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
             bare_occupy(&limiter->process, &wreck.policy, 8 + limit, 80 + limit, (struct state){0, 0});
             (void) cell_hold(&limiter->process.table.cells[8 + limit], HELD_PIN + 6 + 50);
         }
+        struct slot_account *locked = &wreck.own->accounts[5]; /* by a thread of this process */
+        locked->limit_count = 1;
+        locked->cells[0] = 9;
+        store_relaxed(&locked->granted, 3);
+        store_relaxed(&locked->lock, 1);
+        (void) cell_hold(&limiter->process.table.cells[9], HELD_PIN + 3);
         uint32_t cursor = 0;
         if (by_turn != 0) {
             repair_next(limiter, &cursor); /* over the places in turn, but for the free ones */
@@ -844,12 +869,28 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
         }
         wreck_expect_repaired(&wreck);
         for (uint32_t limit = 0; limit < 2; limit++) {
-            assert_int_equal(load_relaxed(&limiter->process.table.cells[8 + limit].held) & HELD_IN_USE, HELD_PIN + 6);
+            const uint64_t of_locked = limit == 1 ? HELD_PIN + 3 : 0;
+            assert_int_equal(load_relaxed(&limiter->process.table.cells[8 + limit].held) & HELD_IN_USE,
+                             HELD_PIN + 6 + of_locked);
         }
+        assert_int_equal(load_relaxed(&locked->lock), 1);
+        assert_int_equal(load_relaxed(&locked->granted), 3);
         assert_int_equal(load_relaxed(&limiter->process.shared->stalled), 0);
         assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048); /* one was begun, and is over */
         repair_next(limiter, &cursor);
         assert_int_equal(cursor, 0); /* this process is the only one */
+        store_relaxed(&limiter->joined[2].pid, getpid());
+        store_relaxed(&limiter->joined[2].started, load_relaxed(&limiter->joined[0].started));
+        for (uint32_t turn = 1; turn <= 4; turn++) {
+            repair_next(limiter, &cursor);
+            assert_int_equal(cursor, turn % 2 * 2);
+        }
+        store_relaxed(&limiter->joined[0].pid, 0);
+        store_relaxed(&limiter->joined[2].pid, 0);
+        repair_next(limiter, &cursor); /* there is nobody, for the moment */
+        assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048);
+        store_relaxed(&limiter->joined[0].pid, getpid());
+        store_relaxed(&limiter->joined[2].started, 0);
         repair_all(limiter);
         wreck_expect_repaired(&wreck);
         limiter_close(limiter);
@@ -860,7 +901,8 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
 static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **state)
 {
     (void) state;
-    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_PUSHED, LOG_CHARGED, CASES };
+    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_FREED, LOG_PUSHED, LOG_CHARGED, CASES };
+    enum { OTHERS = 3 };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, which >= LOG_NOTED ? WEIR_SLIDING_LOG : WEIR_TOKEN_BUCKET);
@@ -875,6 +917,8 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
             const struct dwcas_value next = cell_value(charged, value);
             assert_true(dwcas_swap(&cell->state, &value,
                                    which == MARKED ? settling_mark(wreck.own, 3, next) : cell_next_generation(next)));
+        } else if (which == LOG_FREED) { /* in a repair that went no further; others have used the log since */
+            assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, OTHERS));
         } else if (which == LOG_PUSHED || which == LOG_CHARGED) {
             assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, which == LOG_PUSHED ? 2 : 4));
         }
@@ -883,7 +927,7 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
         }
         store_relaxed(&process->histories.places[5].lock, which == LOG_NOTED || which == LOG_PUSHED ? 2 : 0);
         repair_all(&wreck.limiter);
-        wreck_expect_repaired(&wreck);
+        wreck_expect_charged(&wreck, which == LOG_FREED ? 8 + OTHERS : 8);
         assert_int_equal(load_relaxed(&account->settling.step), 0);
         assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
         assert_false(cell_is_marked(dwcas_read(&cell->state)));

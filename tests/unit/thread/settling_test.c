@@ -153,6 +153,23 @@ static void test_what_passed_is_charged_once_and_what_is_held_is_released(void *
     }
 }
 
+/* What is left in a free slot's account of the key before. */
+static void test_denials_of_a_slot_that_has_no_key_are_nobodys(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, WEIR_FIXED_WINDOW, 1, true);
+    give_slot(&s, 1, 0, 0);
+    s.account->limit_count = 0;
+    store_relaxed(&s.account->denied, 3);
+    assert_true(settle_slot(s.t, INDEX));
+    assert_int_equal(load_relaxed(&s.account->denied_counted), 3);
+    assert_int_equal(load_relaxed(&s.limiter.process.top_denied.entries[CELL].units), 0);
+    assert_int_equal(load_relaxed(&s.limiter.process.top_denied.shared->any), 0);
+    assert_int_equal(load_relaxed(&s.limiter.process.syncs.compacts[CELL].sync), 0);
+    subject_close(&s);
+}
+
 static void test_a_slot_that_another_thread_settles_is_not_released(void **state)
 {
     (void) state;
@@ -462,10 +479,10 @@ static void test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_a
 static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left(void **state)
 {
     (void) state;
-    enum { LAPSED, LATE, LIVE, LOCKED, DENIED, LIVE_DENIED, LIVE_DENIAL, NOTHING, NEVER_USED, CASES };
+    enum { LAPSED, LATE, LIVE, LOCKED, MARKED, DENIED, LIVE_DENIED, LIVE_DENIAL, NOTHING, NEVER_USED, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
-        subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
+        subject_open(&s, WEIR_FIXED_WINDOW, 2, false);
         const bool units = which != DENIED && which != LIVE_DENIAL && which != NOTHING;
         const bool charged = which == LAPSED || which == LATE; /* LATE: passed when the grant had been taken back */
         give_slot(&s, 1, units && which != LATE ? 10 : 0, units ? 6 : 0);
@@ -476,6 +493,9 @@ static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_
             store_relaxed(&s.limiter.shared->line.epoch, EPOCH + 1);
         }
         store_relaxed(&s.account->lock, which == LOCKED ? 9 : 0);
+        store_relaxed(&cell_of(&s, 0)->state.b,
+                      load_relaxed(&cell_of(&s, 0)->state.b) | (which == MARKED ? CELL_MARK : 0));
+        store_relaxed(&s.limiter.process.shared->halted_by, which == MARKED); /* who settles waits for no mark */
         if (which == NEVER_USED) {
             s.t->shared->slots_used[0] = 0;
         }
@@ -486,10 +506,10 @@ static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_
             assert_int_equal(place.thread, 0);
             assert_int_equal(place.slot, INDEX);
         }
-        assert_int_equal(settle_lapsed(&s.limiter), which == LOCKED);
+        assert_int_equal(settle_lapsed(&s.limiter), which == LOCKED || which == MARKED);
         assert_int_equal(used_of(&s, 0), charged ? 6 : 0);
         assert_int_equal(load_relaxed(&s.account->denied_counted), which == DENIED || which == LIVE_DENIAL ? 3 : 0);
-        assert_int_equal(load_relaxed(&s.slot->grant) != 0, !charged);
+        assert_int_equal(load_relaxed(&s.slot->grant) != 0, !charged && which != MARKED);
         assert_int_equal(load_relaxed(&s.account->lock), which == LOCKED ? 9 : 0);
         subject_close(&s);
     }
@@ -868,6 +888,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_passed_is_charged_once_and_what_is_held_is_released),
+        cmocka_unit_test(test_denials_of_a_slot_that_has_no_key_are_nobodys),
         cmocka_unit_test(test_a_slot_that_another_thread_settles_is_not_released),
         cmocka_unit_test(test_a_settling_that_was_not_ended_goes_on_where_it_was),
         cmocka_unit_test(test_a_settler_waits_for_the_mark_of_another_one_and_gives_up_for_a_repair),
