@@ -236,7 +236,7 @@ static void fill_memory(struct subject *s, uint64_t now_ns)
 static void test_without_memory_a_log_gets_the_block_of_one_whose_units_have_all_left(void **state)
 {
     (void) state;
-    enum { ALL_IN_USE, ONE_EMPTY, ONE_EMPTY_HELD, ONE_EMPTY_LOCKED, ONE_EMPTY_OF_NO_LOG, OWN, CASES };
+    enum { ALL_IN_USE, ONE_EMPTY, ONE_EMPTY_HELD, ONE_EMPTY_LOCKED, ONE_EMPTY_OF_NO_LOG, OTHERS_BLOCK, OWN, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
         fill_memory(&s, NOW_NS);
@@ -250,6 +250,11 @@ static void test_without_memory_a_log_gets_the_block_of_one_whose_units_have_all
             store_relaxed(&place->lock, 9);
         } else if (which == ONE_EMPTY_OF_NO_LOG) {
             store_relaxed(&s.process.table.metas[empty].flags, 0);
+        } else if (which == OTHERS_BLOCK) {
+            /* A moment ago the block of the next log was this one's. */
+            uint32_t *metas = s.process.histories.metas;
+            metas[s.process.histories.places[empty + 1].block - 1] = empty;
+            metas[place->block - 1] = empty + 1;
         } else if (which == ONE_EMPTY) {
             (void) cell_hold(cell, HELD_PIN); /* a pin is no promise */
         }

@@ -353,6 +353,40 @@ static void test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once(v
     pages_release(mutex, sizeof(*mutex));
 }
 
+/* Has the mutex for longer than a waiter waits before it looks again. */
+struct holder {
+    pthread_mutex_t *mutex;
+    _Atomic uint64_t ready;
+    _Atomic uint32_t released;
+};
+
+static void *holds(void *arg)
+{
+    struct holder *holder = arg;
+    assert_int_equal(robust_mutex_lock(holder->mutex), ROBUST_TAKEN);
+    (void) threads_meet(&holder->ready, 2);
+    nap_ms(30);
+    store_relaxed(&holder->released, 1);
+    assert_int_equal(pthread_mutex_unlock(holder->mutex), 0);
+    return NULL;
+}
+
+static void test_a_mutex_is_waited_for_however_long_another_thread_has_it(void **state)
+{
+    (void) state;
+    pthread_mutex_t mutex;
+    assert_int_equal(robust_mutex_init(&mutex), 0);
+    struct holder holder = {.mutex = &mutex};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, holds, &holder), 0);
+    (void) threads_meet(&holder.ready, 2);
+    assert_int_equal(robust_mutex_lock(&mutex), ROBUST_TAKEN);
+    assert_int_equal(load_relaxed(&holder.released), 1);
+    assert_int_equal(pthread_mutex_unlock(&mutex), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_mutex_destroy(&mutex), 0);
+}
+
 static bool frees(void *arg)
 {
     unsigned *calls = arg;
@@ -625,6 +659,53 @@ static void test_denials_are_collected_in_turn_by_pieces_that_are_bounded(void *
     process_close(&s.process);
 }
 
+/* Whether a segment has no room. The linker's --wrap leads the call here as well. */
+static struct {
+    const void *at;
+    size_t size;
+    unsigned count;
+    int result;
+} commits;
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
+{
+    assert_non_null(segment);
+    commits.at = at;
+    commits.size = size;
+    commits.count++;
+    return commits.result;
+}
+
+static void test_a_list_that_gets_no_memory_is_empty_and_is_tried_again(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, false);
+    struct top_denied *denied = &s.process.top_denied;
+    struct segment segment = {.at = NULL};
+    struct pages_owner owner = {.segment = &segment};
+    static struct top_k list;
+    s.policy.group = 7;
+    name_cell(&s, 5, "a");
+    s.process.pages = &owner;
+    for (unsigned step = 1; step <= 4; step++) { /* there is room from the third one on */
+        commits.result = step < 3 ? -1 : 0;
+        top_denied_add(&s.process, 5, 10);
+        top_denied_step(&s.process, step * SECOND);
+        assert_int_equal(commits.count, step < 3 ? step : 3);
+        assert_ptr_equal(commits.at, &denied->lists[7]);
+        assert_int_equal(commits.size, sizeof(struct top_k));
+        top_denied_read(&s.process, 7, &list);
+        assert_int_equal(list.total, step < 3 ? 0 : 10 * (step - 2));
+        assert_int_equal(load_relaxed(&denied->shared->denied_units), list.total);
+        assert_int_equal(load_relaxed(&denied->shared->evicted_denied_units), step < 3 ? 10 * step : 20);
+    }
+    s.process.pages = NULL;
+    process_close(&s.process);
+}
+
 static void *die_with_lists(void *arg)
 {
     struct top_denied *denied = arg;
@@ -685,11 +766,13 @@ int main(void)
         cmocka_unit_test(test_numbers_that_lead_out_of_the_weir_are_not_sound),
         cmocka_unit_test(test_a_set_of_cells_says_how_many_and_which_is_probably_next),
         cmocka_unit_test(test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once),
+        cmocka_unit_test(test_a_mutex_is_waited_for_however_long_another_thread_has_it),
         cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
         cmocka_unit_test(test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
         cmocka_unit_test(test_denials_are_collected_in_turn_by_pieces_that_are_bounded),
+        cmocka_unit_test(test_a_list_that_gets_no_memory_is_empty_and_is_tried_again),
         cmocka_unit_test(test_all_lists_are_empty_after_a_death_and_filled_anew),
     };
     return cmocka_run_group_tests_name("unit/process/mend", tests, NULL, NULL);

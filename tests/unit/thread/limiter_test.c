@@ -249,6 +249,17 @@ int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
     return commits.result;
 }
 
+/* Whether there is no memory for what a repair works on. */
+static bool no_memory;
+
+void *__real_pages_reserve(size_t size, unsigned use);
+void *__wrap_pages_reserve(size_t size, unsigned use);
+
+void *__wrap_pages_reserve(size_t size, unsigned use)
+{
+    return no_memory ? NULL : __real_pages_reserve(size, use);
+}
+
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
 
@@ -938,7 +949,7 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
 static void test_a_repair_waits_its_turn(void **state)
 {
     (void) state;
-    enum { ANOTHER_LIVES, EARLY, NOT_STILL, CASES };
+    enum { ANOTHER_LIVES, EARLY, NOT_STILL, NO_MEMORY, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -947,17 +958,20 @@ static void test_a_repair_waits_its_turn(void **state)
             store_relaxed(&limiter->shared->repairing, 1);
         } else if (which == EARLY) {
             store_relaxed(&limiter->shared->repair_from_ns, UINT64_MAX);
-        } else {
+        } else if (which == NOT_STILL) {
             rcu_enter(wreck.own);
         }
+        no_memory = which == NO_MEMORY;
         repair_all(limiter);
+        no_memory = false;
         assert_int_equal(load_relaxed(&limiter->joined[1].pid), wreck.pid); /* nothing was done */
         assert_int_equal(load_relaxed(&wreck.own->accounts[3].lock), 2);
         assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), 77);
         if (which == NOT_STILL) {
             rcu_leave(wreck.own);
-            assert_int_not_equal(load_relaxed(&limiter->shared->repair_from_ns), 0);
         }
+        assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
+        assert_int_equal(load_relaxed(&limiter->shared->repair_from_ns) != 0, which != ANOTHER_LIVES);
         /* One that died in the middle is followed by another. */
         store_relaxed(&limiter->shared->repairing, 5 * 2048 + 2);
         store_relaxed(&limiter->shared->repair_from_ns, 0);
@@ -1086,7 +1100,7 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
 static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
 {
     (void) state;
-    enum { SOUND, GREATEST, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
+    enum { SOUND, GREATEST, NO_MEMORY, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -1146,10 +1160,12 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         struct pages_owner *const none = limiter->process.pages;
         limiter->process.pages = &owner;
         limiter->process.histories.shared->blocks.fresh = 0;
+        no_memory = which == NO_MEMORY;
         const int result = repair_before_entry(limiter);
+        no_memory = false;
         limiter->process.pages = none;
         const bool sound = which == SOUND || which == GREATEST;
-        assert_int_equal(result, sound ? 0 : -EUCLEAN);
+        assert_int_equal(result, sound ? 0 : which == NO_MEMORY ? -ENOMEM : -EUCLEAN);
         assert_int_equal(load_relaxed(&limiter->joined[1].pid), sound ? 0 : wreck.pid);
         assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), sound ? 0 : 77);
         if (sound) {
