@@ -424,8 +424,16 @@ static void test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_
     process_close(&s.process);
 }
 
-/* Yields of who waits. The linker's --wrap leads the call here (tests/meson.build). */
+/*
+ * Yields of who waits; at the first one another thread gives the cell that it has locked to a key. The linker's --wrap
+ * leads the call here (tests/meson.build).
+ */
 static unsigned yields;
+static struct {
+    struct table *table; /* NULL: nothing happens */
+    uint64_t hash;
+    uint32_t at;
+} fills;
 
 int __real_sched_yield(void);
 int __wrap_sched_yield(void);
@@ -433,6 +441,11 @@ int __wrap_sched_yield(void);
 int __wrap_sched_yield(void)
 {
     yields++;
+    if (fills.table != NULL) {
+        table_occupy(fills.table, fills.at, fills.hash, (struct state){0, 0});
+        cell_unlock(&fills.table->cells[fills.at]);
+        fills.table = NULL;
+    }
     return __real_sched_yield();
 }
 
@@ -508,6 +521,32 @@ static void test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead(vo
         }
         assert_int_equal(stuck.calls, which == BLOCKS ? 2 : 1); /* a log looks for room, and for an empty log */
         assert_int_equal(stuck.yields, stuck.calls * 6000 + stuck.calls - 1);
+        process_close(&s.process);
+    }
+}
+
+static void test_who_waits_for_a_cell_that_goes_to_a_key_looks_again(void **state)
+{
+    (void) state;
+    for (uint64_t other = 0; other < 2; other++) { /* the key itself, or another one */
+        struct subject s;
+        subject_open(&s, false);
+        struct table *table = &s.process.table;
+        struct stuck stuck = {.calls = 0};
+        s.process.free_locks = finds_dead;
+        s.process.free_arg = &stuck;
+        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
+        const uint64_t hash = cell_hash(&s.policy, &key, 0);
+        const uint32_t at = table_place(table, hash).empty;
+        assert_true(cell_lock(&table->cells[at]));
+        fills.at = at;
+        fills.hash = hash + other;
+        fills.table = table;
+        assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), at + other);
+        assert_int_equal(stuck.calls, 0);
+        assert_int_equal(load_relaxed(&table->cells[at + other].hash), hash);
+        assert_int_equal(load_relaxed(&table->shared->key_count), 1 + other);
+        assert_int_equal(held(&s, at) & HELD_IN_USE, 0);
         process_close(&s.process);
     }
 }
@@ -769,6 +808,7 @@ int main(void)
         cmocka_unit_test(test_a_mutex_is_waited_for_however_long_another_thread_has_it),
         cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
         cmocka_unit_test(test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead),
+        cmocka_unit_test(test_who_waits_for_a_cell_that_goes_to_a_key_looks_again),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
         cmocka_unit_test(test_denials_are_collected_in_turn_by_pieces_that_are_bounded),
