@@ -538,8 +538,16 @@ static void test_a_process_lives_while_any_of_its_threads_does(void **state)
     limiter_close(&limiter);
 }
 
-/* What the system says of a process, in place of what it does say; NULL: what it does. Empty: nothing. */
+/*
+ * What the system says of a process, in place of what it does say; NULL: what it does. Empty: nothing. And who takes
+ * the process's place in the meantime; NULL: nobody does.
+ */
 static const char *told;
+static struct joined_process *taken;
+static struct {
+    int32_t pid;
+    uint64_t started;
+} taker;
 
 ssize_t __real_read(int fd, void *to, size_t size);
 ssize_t __wrap_read(int fd, void *to, size_t size);
@@ -548,6 +556,10 @@ ssize_t __wrap_read(int fd, void *to, size_t size)
 {
     if (told == NULL) {
         return __real_read(fd, to, size);
+    }
+    if (taken != NULL) {
+        store_relaxed(&taken->pid, taker.pid);
+        store_relaxed(&taken->started, taker.started);
     }
     const size_t length = strlen(told) < size ? strlen(told) : size;
     memcpy(to, told, length);
@@ -590,6 +602,20 @@ static void test_a_process_is_known_by_what_stands_behind_its_name(void **state)
             fail_msg("%s: a process that is %s", rows[i].text, dead ? "dead" : "alive");
         }
     }
+    /* It left before its end, and another one has its place: of another id, or of another start. */
+    told = rows[1].text;
+    taken = &limiter.joined[1];
+    for (int which = 0; which < 3; which++) {
+        store_relaxed(&taken->pid, getpid());
+        store_relaxed(&taken->started, 500);
+        taker.pid = which == 1 ? getpid() + 1 : getpid();
+        taker.started = which == 2 ? 501 : 500;
+        assert_int_equal(joined_is_dead(&limiter, 1), which == 0);
+    }
+    taken = NULL;
+    told = NULL;
+    store_relaxed(&limiter.joined[1].pid, getpid());
+    store_relaxed(&limiter.joined[1].started, 500);
     /* Also where this process has no standard input. */
     const int in = dup(STDIN_FILENO);
     (void) close(STDIN_FILENO);
