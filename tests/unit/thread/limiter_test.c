@@ -634,6 +634,42 @@ static void test_a_process_is_known_by_what_stands_behind_its_name(void **state)
 
 static const bool nobody[PROCESSES];
 
+/* Barriers that all threads pass. The linker's --wrap leads the call here. */
+static struct {
+    unsigned count;
+    enum barrier_reach reach;
+} barriers;
+
+void __real_barrier_all_threads(enum barrier_reach reach);
+void __wrap_barrier_all_threads(enum barrier_reach reach);
+
+void __wrap_barrier_all_threads(enum barrier_reach reach)
+{
+    barriers.count++;
+    barriers.reach = reach;
+    __real_barrier_all_threads(reach);
+}
+
+/* Readers have no fence of their own then. */
+static void test_all_threads_pass_a_barrier_before_readers_are_looked_at_where_the_system_has_one(void **state)
+{
+    (void) state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct limiter limiter;
+        open_sized(&limiter, 1000, 1, i < 2 ? 1 : PROCESSES);
+        const bool grants = limiter.grants && i % 2 == 0;
+        limiter.grants = grants;
+        barriers.count = 0;
+        rcu_synchronize(&limiter);
+        assert_int_equal(barriers.count, grants);
+        assert_true(rcu_halt(&limiter, nobody));
+        rcu_halt_end(&limiter);
+        assert_int_equal(barriers.count, 2 * grants);
+        assert_true(!grants || barriers.reach == limiter.reach);
+        limiter_close(&limiter);
+    }
+}
+
 static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it(void **state)
 {
     (void) state;
@@ -1224,6 +1260,7 @@ int main(void)
         cmocka_unit_test(test_a_process_lives_while_any_of_its_threads_does),
         cmocka_unit_test(test_a_process_is_known_by_what_stands_behind_its_name),
         cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
+        cmocka_unit_test(test_all_threads_pass_a_barrier_before_readers_are_looked_at_where_the_system_has_one),
         cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
         cmocka_unit_test(test_nobody_waits_for_the_dead),
         cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
