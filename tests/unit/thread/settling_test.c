@@ -884,6 +884,29 @@ static void test_a_key_is_found_in_each_way_of_its_set_and_in_no_other(void **st
     subject_close(&s);
 }
 
+/* Of keys without a slot that have one place in a thread's memory, the last one is remembered for the epoch. */
+static void test_a_key_is_taken_for_another_one_only_where_32_bits_of_both_are_alike(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
+    for (unsigned bit = 8; bit < 40; bit++) {
+        const uint64_t other = NAME ^ UINT64_C(1) << bit;
+        assert_ptr_equal(recent_key(s.t, other), recent_key(s.t, NAME));
+        assert_false(slot_is_recent(s.t, NAME, EPOCH + bit));
+        assert_true(slot_is_recent(s.t, NAME, EPOCH + bit));
+        assert_false(slot_is_recent(s.t, other, EPOCH + bit));
+        assert_true(slot_is_recent(s.t, other, EPOCH + bit));
+        assert_false(slot_is_recent(s.t, NAME, EPOCH + bit));
+    }
+    for (unsigned bit = 40; bit < 51; bit++) {
+        const uint64_t other = NAME ^ UINT64_C(1) << bit;
+        assert_ptr_not_equal(recent_key(s.t, other), recent_key(s.t, NAME));
+        assert_in_range(recent_key(s.t, other) - s.t->recent_keys, 0, RECENT_COUNT - 1);
+    }
+    subject_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -908,6 +931,7 @@ int main(void)
         cmocka_unit_test(test_a_peek_at_an_unused_window_says_that_it_is_unused),
         cmocka_unit_test(test_a_cached_denial_answers_the_cost_it_was_of),
         cmocka_unit_test(test_a_key_is_found_in_each_way_of_its_set_and_in_no_other),
+        cmocka_unit_test(test_a_key_is_taken_for_another_one_only_where_32_bits_of_both_are_alike),
     };
     return cmocka_run_group_tests_name("unit/thread/settling", tests, NULL, NULL);
 }
