@@ -68,7 +68,7 @@ uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end)
 {
     size_t word = *cursor / 64;
     uint64_t mask = ~UINT64_C(0) << (*cursor % 64);
-    for (; word < bitmap->word_count && word * 64 < end; word++, mask = ~UINT64_C(0)) {
+    for (; word * 64 < end; word++, mask = ~UINT64_C(0)) {
         if (word % 64 == 0 && load_relaxed(&bitmap->summary[word / 64]) == 0) {
             word += 63;
             continue;

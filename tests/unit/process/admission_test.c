@@ -464,6 +464,50 @@ static void test_a_new_key_gets_the_cell_of_an_idle_key_of_its_own_limit(void **
     }
 }
 
+/*
+ * The state that a charge leaves after a key was found idle, and before its cell is given away. The linker's --wrap
+ * leads the call here (tests/meson.build).
+ */
+static struct {
+    struct process *process; /* NULL: there is no charge */
+    struct state state;
+} late_charge;
+
+struct state __real_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
+struct state __wrap_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state);
+
+struct state __wrap_table_replace(struct table *table, uint32_t at, uint64_t hash, struct state state)
+{
+    if (late_charge.process != NULL) {
+        bare_set_state(late_charge.process, at, late_charge.state);
+    }
+    return __real_table_replace(table, at, hash, state);
+}
+
+static void test_what_an_idle_key_is_charged_while_its_cell_is_given_away_is_remembered(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < ALGORITHMS; i++) {
+        struct alone s;
+        alone_open(&s, algorithms[i], false);
+        fill_pairs(&s, 100);
+        be_full(&s);
+        s.new.now_ns = BARE_NOW_NS + 600 * SECOND;
+        s.limit_at = limit_snapshot_of(s.new.rule, s.new.now_ns);
+        const size_t at = table_second_pair(&s.process.table, s.new.hash);
+        const uint64_t hash = load_relaxed(&s.process.table.cells[at].hash);
+        late_charge.process = &s.process;
+        late_charge.state = rule_charge(s.new.rule, rule_fresh(s.new.rule, s.new.now_ns), s.new.now_ns, 20);
+        struct state first;
+        assert_true(admission_charge(&s.process, &s.new, &first));
+        late_charge.process = NULL;
+        expect_counts(&s, 0, 0, 1);
+        assert_int_equal(table_find(&s.process.table, s.new.hash), at);
+        assert_int_equal(sketch_find(&s.process.sketch, hash, 100, s.new.now_ns).units, 20);
+        alone_close(&s);
+    }
+}
+
 static void test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new(void **state)
 {
     (void) state;
@@ -626,6 +670,172 @@ static void test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_ne
     }
 }
 
+/* A key that may move out of a cell of its own first set: where to. TABLE_NONE: it stays. */
+static uint32_t target_of(const struct alone *a, size_t at, bool far)
+{
+    const struct table *table = &a->process.table;
+    const struct cell *cells = table->cells;
+    const uint64_t hash = load_relaxed(&cells[at].hash);
+    if (hash == 0 || table_first_set(table, hash) != at / SET_CELLS ||
+        (load_relaxed(&cells[at].held) & HELD_IN_USE) != 0 || cell_meta_is(&table->metas[at], CELL_HISTORY)) {
+        return TABLE_NONE;
+    }
+    const size_t pair = table_second_pair(table, hash);
+    const size_t set = table_other_set(table, hash);
+    for (size_t i = 0; i < PAIR_CELLS + (far ? SET_CELLS : 0); i++) {
+        const size_t to = i < PAIR_CELLS ? pair + i : set + i - PAIR_CELLS;
+        if (load_relaxed(&cells[to].hash) == 0 && (load_relaxed(&cells[to].held) & HELD_IN_USE) == 0) {
+            return (uint32_t) to;
+        }
+    }
+    return TABLE_NONE;
+}
+
+/* Where a new key, whose first set is locked, is to have room, and where the key goes that was there (or TABLE_NONE).
+ */
+static uint32_t room_of(const struct alone *a, bool moves, uint32_t *to)
+{
+    const struct table *table = &a->process.table;
+    const uint64_t hash = a->new.hash;
+    const size_t own = table_first_set(table, hash);
+    const struct {
+        size_t first, count;
+        bool movable;
+    } places[] = {{table_pair(table, hash), PAIR_CELLS, true}, {table_second_pair(table, hash), PAIR_CELLS, true},
+                  {own * SET_CELLS, SET_CELLS, false},         {table_other_set(table, hash), SET_CELLS, false},
+                  {own * SET_CELLS, SET_CELLS, true},          {table_other_set(table, hash), SET_CELLS, true}};
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        const size_t set = places[i].first / SET_CELLS;
+        const bool locks = i % 2 != 0 && places[i].movable; /* it needs the lock of another set, not of the same */
+        if (places[i].movable && (!moves || (locks && load_relaxed(&table->guards[set].lock) != 0))) {
+            continue;
+        }
+        for (size_t at = places[i].first; at < places[i].first + places[i].count; at++) {
+            const bool empty =
+                load_relaxed(&table->cells[at].hash) == 0 && (load_relaxed(&table->cells[at].held) & HELD_IN_USE) == 0;
+            *to = places[i].movable ? target_of(a, at, i >= 4) : TABLE_NONE;
+            if (places[i].movable ? *to != TABLE_NONE : empty) {
+                return (uint32_t) at;
+            }
+        }
+    }
+    *to = TABLE_NONE;
+    return TABLE_NONE;
+}
+
+/* Small tables in which few cells are empty; some keys are in use or have a log, and some sets and cells are locked. */
+static void test_room_for_a_key_is_made_where_a_plain_search_finds_it(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    unsigned found = 0;
+    for (unsigned i = 0; i < test_draws(1000); i++) {
+        struct alone s;
+        memset(&s, 0, sizeof(s));
+        bare_process_open(&s.process, draw_between(&rng, 10, 40), false);
+        bare_policy_init(&s.policy, WEIR_FIXED_WINDOW, 100);
+        struct table *table = &s.process.table;
+        const uint64_t empty = draw_between(&rng, 1, 6);
+        for (uint32_t at = 0; at < table->cell_count; at++) {
+            uint64_t hash = random_next(&rng);
+            for (int tries = 0; tries < 20 && table_first_set(table, hash) != at / SET_CELLS; tries++) {
+                hash = random_next(&rng); /* most keys are in their first set */
+            }
+            if (random_below(&rng, table->cell_count) >= empty) {
+                bare_occupy(&s.process, &s.policy, at, hash | 1, (struct state){at, 0});
+                store_relaxed(&table->metas[at].flags, draw_once_in(&rng, 5) ? CELL_HISTORY : 0);
+            }
+            (void) cell_hold(&table->cells[at], draw_once_in(&rng, 5) ? HELD_PIN : 0);
+        }
+        s.new.hash = random_next(&rng) | 1;
+        const size_t set = table_first_set(table, s.new.hash);
+        for (size_t other = 0; other < table->set_count; other++) {
+            if (other == set || draw_once_in(&rng, 8)) {
+                assert_true(table_trylock(table, other));
+            }
+        }
+        const bool moves = !draw_once_in(&rng, 4);
+        uint32_t to;
+        const uint32_t expected = room_of(&s, moves, &to);
+        const uint64_t was = expected != TABLE_NONE ? load_relaxed(&table->cells[expected].hash) : 0;
+        const uint64_t keys = load_relaxed(&table->shared->key_count);
+        assert_int_equal(insert_lock_room(&s.process, s.new.hash, moves), expected);
+        assert_int_equal(load_relaxed(&table->shared->key_count), keys);
+        if (expected != TABLE_NONE) {
+            found++;
+            assert_int_equal(load_relaxed(&table->cells[expected].hash), 0);
+            assert_int_equal(load_relaxed(&table->cells[expected].held) & HELD_IN_USE, HELD_LOCKED);
+            cell_unlock(&table->cells[expected]);
+        }
+        if (to != TABLE_NONE) {
+            assert_int_equal(load_relaxed(&table->cells[to].hash), was);
+            assert_int_equal(load_relaxed(&table->cells[to].held) & HELD_IN_USE, 0);
+            assert_int_equal(cell_state(dwcas_read(&table->cells[to].state)).a, expected);
+        }
+        alone_close(&s);
+    }
+    assert_true(found > test_draws(1000) / 4);
+}
+
+/*
+ * Other threads pin the key that is about to be evicted, after all that could be were looked at, and before its cell is
+ * locked. The linker's --wrap leads the look here (tests/meson.build).
+ */
+static struct {
+    struct table *table;   /* NULL: there are no such threads */
+    const uint32_t *cells; /* pinned in turn */
+    unsigned count, looks;
+    uint32_t last; /* the last cell that is looked at */
+} racing;
+
+uint64_t __real_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
+uint64_t __wrap_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns);
+
+uint64_t __wrap_evict_worth(const struct process *process, const struct policy_set *set, uint32_t at, uint64_t now_ns)
+{
+    if (racing.table != NULL && at == racing.last && racing.looks < racing.count) {
+        struct cell *cell = &racing.table->cells[racing.cells[racing.looks]];
+        (void) cell_hold(cell, HELD_PIN);
+        racing.looks++;
+    }
+    return __real_evict_worth(process, set, at, now_ns);
+}
+
+static void test_a_key_that_is_used_when_it_is_to_be_evicted_stays_and_another_one_goes(void **state)
+{
+    (void) state;
+    struct alone s;
+    alone_open(&s, WEIR_TOKEN_BUCKET, false);
+    struct policy_set *set = bare_set_of(&s.policy);
+    reference_set(&s.process.shared->policies, set);
+    fill_sets(&s, 40);
+    be_full(&s);
+    struct table *table = &s.process.table;
+    const uint32_t first = (uint32_t) table_pair(table, s.new.hash);
+    const uint32_t second = (uint32_t) table_second_pair(table, s.new.hash);
+    const uint32_t cells[] = {first + 1, second, first};
+    for (uint32_t i = 0; i < 3; i++) {
+        struct usage usage;
+        bare_set_state(&s.process, cells[i], limit_snapshot_first(&s.limit_at, 10 * (i + 1), &usage));
+    }
+    racing.table = table;
+    racing.cells = cells;
+    racing.count = 3;
+    racing.looks = 0;
+    racing.last = second + 1;
+    const weir_key key = key_of(&s, "name", s.new.hash);
+    assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), second + 1);
+    assert_int_equal(racing.looks, 3);
+    racing.table = NULL;
+    for (uint32_t i = 0; i < 3; i++) {
+        (void) cell_hold(&table->cells[cells[i]], (uint64_t) 0 - HELD_PIN);
+        assert_int_not_equal(load_relaxed(&table->cells[cells[i]].hash), 0);
+    }
+    expect_unlocked(&s);
+    free(set);
+    alone_close(&s);
+}
+
 static void test_all_cells_of_a_key_are_pinned_or_none(void **state)
 {
     (void) state;
@@ -677,9 +887,12 @@ int main(void)
         cmocka_unit_test(test_a_new_key_that_fits_nowhere_is_charged_once_and_remembered),
         cmocka_unit_test(test_a_record_that_gives_way_to_a_new_keys_is_counted_and_a_greater_one_stays),
         cmocka_unit_test(test_a_new_key_gets_the_cell_of_an_idle_key_of_its_own_limit),
+        cmocka_unit_test(test_what_an_idle_key_is_charged_while_its_cell_is_given_away_is_remembered),
         cmocka_unit_test(test_a_key_that_has_a_cell_or_may_have_an_empty_one_is_not_charged_as_new),
         cmocka_unit_test(test_a_key_of_the_fleet_gets_a_cell_with_its_name_and_a_quota_is_asked_for),
         cmocka_unit_test(test_the_key_with_the_least_to_lose_gives_its_cell_and_one_in_use_never),
+        cmocka_unit_test(test_room_for_a_key_is_made_where_a_plain_search_finds_it),
+        cmocka_unit_test(test_a_key_that_is_used_when_it_is_to_be_evicted_stays_and_another_one_goes),
         cmocka_unit_test(test_all_cells_of_a_key_are_pinned_or_none),
         cmocka_unit_test(test_a_key_that_comes_once_evicts_no_key),
         cmocka_unit_test(test_a_key_that_comes_again_gets_a_cell_and_owes_what_it_used),

@@ -8,6 +8,7 @@
  */
 #include <inttypes.h>
 
+#include "algorithm/window.h"
 #include "process/evict.h"
 #include "support/bare_process.h"
 #include "support/nodes.h"
@@ -463,6 +464,51 @@ static void test_what_an_evicted_key_used_is_remembered_by_how_much_would_be_los
     }
 }
 
+/*
+ * The state that a charge leaves after the key's usage was looked at, and before its cell is vacated. The linker's
+ * --wrap leads the call here (tests/meson.build).
+ */
+static struct {
+    struct process *process; /* NULL: there is no charge */
+    struct state state;
+} late_charge;
+
+struct state __real_table_vacate(struct table *table, uint32_t at);
+struct state __wrap_table_vacate(struct table *table, uint32_t at);
+
+struct state __wrap_table_vacate(struct table *table, uint32_t at)
+{
+    if (late_charge.process != NULL) {
+        bare_set_state(late_charge.process, at, late_charge.state);
+    }
+    return __real_table_vacate(table, at);
+}
+
+static void test_what_a_key_is_charged_while_it_is_evicted_is_remembered_and_told(void **state)
+{
+    (void) state;
+    for (unsigned i = 0; i < 4; i++) { /* the present window, the one before, both, and none */
+        struct alone a;
+        alone_open(&a, WEIR_SLIDING_WINDOW, true);
+        const uint32_t seq = window_seq_at(a.rule, BARE_NOW_NS);
+        bare_occupy(&a.process, &a.policy, AT, HASH, window_state(seq, 50, 100));
+        late_charge.process = &a.process;
+        late_charge.state = window_state(seq, i % 2 == 0 ? 70 : 50, i == 1 || i == 2 ? 120 : 100);
+        assert_true(cell_lock(&a.process.table.cells[AT]));
+        evict_cell(&a.process, a.set, AT, BARE_NOW_NS);
+        late_charge.process = NULL;
+        struct evicted_report report;
+        assert_true(evict_take_report(&a.process, &report));
+        assert_int_equal(report.state.a, late_charge.state.a);
+        assert_int_equal(report.state.b, late_charge.state.b);
+        const struct usage usage = sketch_find(&a.process.sketch, HASH, LIMIT, BARE_NOW_NS);
+        const uint64_t units = rule_usage(a.rule, late_charge.state, BARE_NOW_NS).units;
+        assert_in_range(usage.units, units, units + units / 128);
+        assert_int_equal(load_relaxed(&a.process.shared->evicted_used_count), 1);
+        alone_close(&a);
+    }
+}
+
 static void test_a_usage_that_is_over_restores_nothing(void **state)
 {
     (void) state;
@@ -478,6 +524,18 @@ static void test_a_usage_that_is_over_restores_nothing(void **state)
         assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 0);
         alone_close(&a);
     }
+    /* A record lasts up to two milliseconds longer than its window. */
+    struct alone a;
+    alone_open(&a, WEIR_FIXED_WINDOW, false);
+    const struct usage usage = rule_usage(a.rule, used(&a, 100, 0), BARE_NOW_NS);
+    assert_true(sketch_record(&a.process.sketch, HASH, usage, SKETCH_HALF, BARE_NOW_NS));
+    assert_int_equal(sketch_find(&a.process.sketch, HASH, LIMIT, usage.until_ns).units, 100);
+    const struct state back = evict_restore(&a.process, a.rule, HASH, AT, usage.until_ns);
+    const struct state fresh = rule_fresh(a.rule, usage.until_ns);
+    assert_int_equal(back.a, fresh.a);
+    assert_int_equal(back.b, fresh.b);
+    assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 0);
+    alone_close(&a);
 }
 
 /* An evicted key of the fleet, with all that its last report tells. */
@@ -610,6 +668,7 @@ int main(void)
         cmocka_unit_test(test_a_used_key_is_worth_the_part_of_its_limit_and_an_unused_one_less_the_longer_it_was),
         cmocka_unit_test(test_keys_that_were_unused_for_twice_as_long_are_worth_eight_less),
         cmocka_unit_test(test_what_an_evicted_key_used_is_remembered_by_how_much_would_be_lost),
+        cmocka_unit_test(test_what_a_key_is_charged_while_it_is_evicted_is_remembered_and_told),
         cmocka_unit_test(test_a_usage_that_is_over_restores_nothing),
         cmocka_unit_test(test_the_last_report_of_a_key_has_its_counts_its_name_and_its_refunds),
         cmocka_unit_test(test_4096_reports_wait_in_order_and_later_ones_are_counted_as_lost),

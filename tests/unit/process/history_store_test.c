@@ -6,6 +6,8 @@
  * Guards: src/process/history_store.c
  */
 #include "algorithm/history.h"
+#include "base/memory/segment.h"
+#include "base/pages.h"
 #include "process/evict.h"
 #include "support/bare_process.h"
 
@@ -234,7 +236,7 @@ static void fill_memory(struct subject *s, uint64_t now_ns)
 static void test_without_memory_a_log_gets_the_block_of_one_whose_units_have_all_left(void **state)
 {
     (void) state;
-    enum { ALL_IN_USE, ONE_EMPTY, ONE_EMPTY_HELD, ONE_EMPTY_LOCKED, ONE_EMPTY_OF_NO_LOG, OWN, CASES };
+    enum { ALL_IN_USE, ONE_EMPTY, ONE_EMPTY_HELD, ONE_EMPTY_LOCKED, ONE_EMPTY_OF_NO_LOG, OTHERS_BLOCK, OWN, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
         fill_memory(&s, NOW_NS);
@@ -248,6 +250,11 @@ static void test_without_memory_a_log_gets_the_block_of_one_whose_units_have_all
             store_relaxed(&place->lock, 9);
         } else if (which == ONE_EMPTY_OF_NO_LOG) {
             store_relaxed(&s.process.table.metas[empty].flags, 0);
+        } else if (which == OTHERS_BLOCK) {
+            /* A moment ago the block of the next log was this one's. */
+            uint32_t *metas = s.process.histories.metas;
+            metas[s.process.histories.places[empty + 1].block - 1] = empty;
+            metas[place->block - 1] = empty + 1;
         } else if (which == ONE_EMPTY) {
             (void) cell_hold(cell, HELD_PIN); /* a pin is no promise */
         }
@@ -292,6 +299,74 @@ static void test_empty_logs_are_reclaimed_in_turn(void **state)
     s.rule.limit = WEIR_MAX_LOG_UNITS;
     assert_false(charge(&s, 1, later_ns, WEIR_MAX_LOG_UNITS));
     subject_close(&s);
+}
+
+/* What is had present, in a segment. The linker's --wrap leads the call here (tests/meson.build). */
+static struct {
+    const void *at[3];
+    size_t size[3];
+    unsigned count;
+    unsigned fails_at; /* of the calls for a piece the one that finds no room; 0: none does */
+} commits;
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
+{
+    assert_non_null(segment);
+    commits.at[commits.count % 3] = at;
+    commits.size[commits.count % 3] = size;
+    commits.count++;
+    return commits.fails_at != 0 && commits.count % commits.fails_at == 0 ? -28 : 0;
+}
+
+/* A piece of 1 MiB has room for 512 logs of this limit. */
+static void test_logs_of_a_segment_have_pieces_of_their_memory_present_as_they_need_them(void **state)
+{
+    (void) state;
+    enum { PIECES = 2, LOGS = 512, PIECE = 1048576 };
+    for (unsigned fails_at = 0; fails_at <= 3; fails_at++) {
+        struct subject s;
+        memset(&s, 0, sizeof(s));
+        const struct process_options options = {.max_keys = 1000, .max_log_units = 200000, .origin_ns = BARE_ORIGIN_NS};
+        assert_int_equal(process_open(&s.process, &options), 0);
+        bare_policy_init(&s.policy, WEIR_SLIDING_LOG, LIMIT);
+        s.rule = s.policy.limits[0].rule;
+        struct buddy *blocks = &s.process.histories.blocks;
+        assert_int_equal(blocks->size, PIECES * PIECE);
+        blocks->shared->present = 0;
+        struct segment segment = {.at = NULL};
+        struct pages_owner owner = {.segment = &segment};
+        s.process.pages = &owner;
+        memset(&commits, 0, sizeof(commits));
+        for (uint32_t at = 0; at <= PIECES * LOGS; at++) {
+            bare_occupy(&s.process, &s.policy, at, HASH + at, (struct state){0, 0});
+            const size_t piece = at / LOGS;
+            commits.count = 0;
+            if (at % LOGS == 0 && piece < PIECES && fails_at != 0) {
+                commits.fails_at = fails_at;
+                assert_false(charge(&s, at, NOW_NS, 100));
+                assert_int_equal(commits.count % fails_at, 0); /* again for each log that might have been empty */
+                assert_true(commits.count != 0);
+                assert_int_equal(blocks->shared->present, piece * PIECE);
+                commits.count = commits.fails_at = 0;
+            }
+            assert_int_equal(charge(&s, at, NOW_NS, 100), piece < PIECES);
+            assert_int_equal(commits.count, at % LOGS == 0 && piece < PIECES ? 3 : 0);
+            assert_int_equal(blocks->shared->present, (piece < PIECES ? piece + 1 : PIECES) * PIECE);
+            if (commits.count != 0) {
+                const size_t first = piece * PIECE / BUDDY_SMALLEST;
+                assert_ptr_equal(commits.at[0], blocks->region + piece * PIECE);
+                assert_int_equal(commits.size[0], PIECE);
+                assert_ptr_equal(commits.at[1], &s.process.histories.metas[first]);
+                assert_int_equal(commits.size[1], PIECE / BUDDY_SMALLEST * sizeof(uint32_t));
+                assert_ptr_equal(commits.at[2], &blocks->orders[first]);
+                assert_int_equal(commits.size[2], PIECE / BUDDY_SMALLEST);
+            }
+        }
+        s.process.pages = NULL;
+        subject_close(&s);
+    }
 }
 
 static void test_the_end_of_a_log_is_told_to_checks_when_it_is_unlocked(void **state)
@@ -440,6 +515,7 @@ int main(void)
         cmocka_unit_test(test_an_evicted_log_tells_its_latest_units_and_how_many_are_lost),
         cmocka_unit_test(test_without_memory_a_log_gets_the_block_of_one_whose_units_have_all_left),
         cmocka_unit_test(test_empty_logs_are_reclaimed_in_turn),
+        cmocka_unit_test(test_logs_of_a_segment_have_pieces_of_their_memory_present_as_they_need_them),
         cmocka_unit_test(test_the_end_of_a_log_is_told_to_checks_when_it_is_unlocked),
         cmocka_unit_test(test_during_a_halt_no_block_is_taken_and_one_that_is_given_back_is_counted_anew),
         cmocka_unit_test(test_a_log_that_a_dead_process_was_changing_is_ended_and_unlocked),

@@ -4,13 +4,16 @@
  * stress/deaths_test.c.)
  *
  * Guards: src/process/mend.c, src/process/process.h, src/process/bitmap.c, src/process/top_denied.c,
- * src/process/robust_mutex.c
+ * src/process/robust_mutex.c, src/process/insert.c, src/process/history_store.c
  */
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/memory/segment.h"
 #include "base/pages.h"
+#include "process/evict.h"
+#include "process/insert.h"
 #include "process/mend.h"
 #include "process/robust_mutex.h"
 #include "support/bare_process.h"
@@ -58,9 +61,10 @@ static void test_what_a_cell_holds_is_what_slots_account_for_and_no_more(void **
         (void) cell_hold(&s.process.table.cells[10 * i], rows[i].pins * HELD_PIN + rows[i].units);
     }
     bare_occupy(&s.process, &s.policy, 5, 7, (struct state){0, 0}); /* not in use when the repair looks */
+    (void) cell_hold(&s.process.table.cells[97], HELD_PIN);         /* empty: a search had pinned it */
     struct mend mend;
     assert_int_equal(mend_find(&mend, &s.process), 0);
-    assert_int_equal(mend.count, COUNT_OF(rows));
+    assert_int_equal(mend.count, COUNT_OF(rows) + 1);
     (void) cell_hold(&s.process.table.cells[5], HELD_PIN + 4);
     uint64_t before[COUNT_OF(rows)];
     for (uint32_t i = 0; i < COUNT_OF(rows); i++) {
@@ -81,6 +85,8 @@ static void test_what_a_cell_holds_is_what_slots_account_for_and_no_more(void **
         assert_int_equal(load_relaxed(&s.process.table.cells[10 * i].hash), 1000 + i);
     }
     assert_int_equal(held(&s, 5) & HELD_IN_USE, HELD_PIN + 4);
+    assert_int_equal(held(&s, 97) & HELD_IN_USE, 0);
+    assert_int_equal(load_relaxed(&s.process.table.cells[97].hash), 0);
     mend_end(&mend);
     assert_null(mend.cells);
     process_close(&s.process);
@@ -347,6 +353,40 @@ static void test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once(v
     pages_release(mutex, sizeof(*mutex));
 }
 
+/* Has the mutex for longer than a waiter waits before it looks again. */
+struct holder {
+    pthread_mutex_t *mutex;
+    _Atomic uint64_t ready;
+    _Atomic uint32_t released;
+};
+
+static void *holds(void *arg)
+{
+    struct holder *holder = arg;
+    assert_int_equal(robust_mutex_lock(holder->mutex), ROBUST_TAKEN);
+    (void) threads_meet(&holder->ready, 2);
+    nap_ms(30);
+    store_relaxed(&holder->released, 1);
+    assert_int_equal(pthread_mutex_unlock(holder->mutex), 0);
+    return NULL;
+}
+
+static void test_a_mutex_is_waited_for_however_long_another_thread_has_it(void **state)
+{
+    (void) state;
+    pthread_mutex_t mutex;
+    assert_int_equal(robust_mutex_init(&mutex), 0);
+    struct holder holder = {.mutex = &mutex};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, holds, &holder), 0);
+    (void) threads_meet(&holder.ready, 2);
+    assert_int_equal(robust_mutex_lock(&mutex), ROBUST_TAKEN);
+    assert_int_equal(load_relaxed(&holder.released), 1);
+    assert_int_equal(pthread_mutex_unlock(&mutex), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(pthread_mutex_destroy(&mutex), 0);
+}
+
 static bool frees(void *arg)
 {
     unsigned *calls = arg;
@@ -382,6 +422,133 @@ static void test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_
     store_relaxed(&s.process.shared->halted_by, 1);
     assert_true(process_is_halted(&s.process));
     process_close(&s.process);
+}
+
+/*
+ * Yields of who waits; at the first one another thread gives the cell that it has locked to a key. The linker's --wrap
+ * leads the call here (tests/meson.build).
+ */
+static unsigned yields;
+static struct {
+    struct table *table; /* NULL: nothing happens */
+    uint64_t hash;
+    uint32_t at;
+} fills;
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    yields++;
+    if (fills.table != NULL) {
+        table_occupy(fills.table, fills.at, fills.hash, (struct state){0, 0});
+        cell_unlock(&fills.table->cells[fills.at]);
+        fills.table = NULL;
+    }
+    return __real_sched_yield();
+}
+
+/* A lock that stays, and what is heard of its waiter. */
+struct stuck {
+    _Atomic uint32_t *lock; /* freed in the end; NULL: only a repair would free it */
+    unsigned calls, yields;
+};
+
+static bool finds_dead(void *arg)
+{
+    struct stuck *stuck = arg;
+    stuck->calls++;
+    stuck->yields = yields;
+    if (stuck->lock != NULL) {
+        store_relaxed(stuck->lock, 0);
+    }
+    return true;
+}
+
+/* Of 8,000 looks the first 2,000 only spin. */
+static void test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead(void **state)
+{
+    (void) state;
+    enum { SET, EMPTY_CELL, PINNED_CELL, BLOCKS, OVERSIZED, REPORTS, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct subject s;
+        subject_open(&s, false);
+        struct table *table = &s.process.table;
+        struct stuck stuck = {.calls = 0};
+        s.process.free_locks = finds_dead;
+        s.process.free_arg = &stuck;
+        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
+        const uint64_t hash = cell_hash(&s.policy, &key, 0);
+        const uint32_t at = table_place(table, hash).empty;
+        uint32_t cells[WEIR_MAX_LIMITS];
+        struct evicted_report report;
+        yields = 0;
+        switch (which) {
+        case SET:
+            assert_true(table_trylock(table, table_first_set(table, hash)));
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            break;
+        case EMPTY_CELL:
+            assert_true(cell_lock(&table->cells[at]));
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            assert_true(table_trylock(table, table_first_set(table, hash)));
+            break;
+        case PINNED_CELL:
+            bare_occupy(&s.process, &s.policy, at, hash, (struct state){0, 0});
+            assert_true(cell_lock(&table->cells[at]));
+            assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+            break;
+        case BLOCKS:
+            bare_policy_init(&s.policy, WEIR_SLIDING_LOG, LIMIT);
+            bare_occupy(&s.process, &s.policy, at, hash, (struct state){0, 0});
+            store_relaxed(&s.process.histories.shared->lock, DEAD);
+            assert_false(history_store_charge(&s.process, at, &s.policy.limits[0].rule, BARE_NOW_NS, 1));
+            assert_int_equal(load_relaxed(&s.process.histories.shared->lock), DEAD);
+            break;
+        case OVERSIZED:
+            stuck.lock = &s.process.shared->oversized;
+            store_relaxed(stuck.lock, DEAD);
+            process_lock(&s.process, stuck.lock);
+            assert_int_equal(load_relaxed(stuck.lock), s.process.lock_word);
+            break;
+        default:
+            stuck.lock = &s.process.shared->evicted_reports.lock;
+            store_relaxed(stuck.lock, DEAD);
+            assert_false(evict_take_report(&s.process, &report));
+            assert_int_equal(load_relaxed(stuck.lock), 0);
+            break;
+        }
+        assert_int_equal(stuck.calls, which == BLOCKS ? 2 : 1); /* a log looks for room, and for an empty log */
+        assert_int_equal(stuck.yields, stuck.calls * 6000 + stuck.calls - 1);
+        process_close(&s.process);
+    }
+}
+
+static void test_who_waits_for_a_cell_that_goes_to_a_key_looks_again(void **state)
+{
+    (void) state;
+    for (uint64_t other = 0; other < 2; other++) { /* the key itself, or another one */
+        struct subject s;
+        subject_open(&s, false);
+        struct table *table = &s.process.table;
+        struct stuck stuck = {.calls = 0};
+        s.process.free_locks = finds_dead;
+        s.process.free_arg = &stuck;
+        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
+        const uint64_t hash = cell_hash(&s.policy, &key, 0);
+        const uint32_t at = table_place(table, hash).empty;
+        assert_true(cell_lock(&table->cells[at]));
+        fills.at = at;
+        fills.hash = hash + other;
+        fills.table = table;
+        assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), at + other);
+        assert_int_equal(stuck.calls, 0);
+        assert_int_equal(load_relaxed(&table->cells[at + other].hash), hash);
+        assert_int_equal(load_relaxed(&table->shared->key_count), 1 + other);
+        assert_int_equal(held(&s, at) & HELD_IN_USE, 0);
+        process_close(&s.process);
+    }
 }
 
 /* A key that is denied, by the functions alone. */
@@ -496,6 +663,137 @@ static void test_denials_are_collected_when_due_and_halved_each_minute_that_pass
     process_close(&s.process);
 }
 
+/* A piece that comes late stands for those that did not come, up to 2,048 cells; the next one begins behind it. */
+static void test_denials_are_collected_in_turn_by_pieces_that_are_bounded(void **state)
+{
+    (void) state;
+    enum { KEYS = 5000, DENIED = 3000 };
+    static const struct {
+        uint64_t at_ns, collected; /* by then */
+        uint64_t next_ns;
+    } rows[] = {{SECOND, 2048, SECOND + MILLISECOND},
+                {SECOND + MILLISECOND, 2112, SECOND + 2 * MILLISECOND},
+                {SECOND + 5 * MILLISECOND - 1, 2112 + 3 * 64, SECOND + 6 * MILLISECOND - 1},
+                {SECOND + 16 * MILLISECOND, DENIED + 1, SECOND + 48 * MILLISECOND},
+                {SECOND + 48 * MILLISECOND, DENIED + 1, SECOND + 80 * MILLISECOND}};
+    struct subject s;
+    bare_process_open(&s.process, KEYS, false);
+    bare_policy_init(&s.policy, WEIR_FIXED_WINDOW, LIMIT);
+    struct top_denied *denied = &s.process.top_denied;
+    for (uint32_t at = 0; at < DENIED; at++) {
+        name_cell(&s, at, "a");
+        top_denied_add(&s.process, at, 1);
+    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        top_denied_step(&s.process, rows[i].at_ns);
+        assert_int_equal(load_relaxed(&denied->shared->denied_units), rows[i].collected);
+        assert_int_equal(denied->shared->next_ns, rows[i].next_ns);
+        const bool some = rows[i].collected <= DENIED;
+        assert_int_equal(bitmap_count(&denied->denied), DENIED + 1 - rows[i].collected - (some && i == 0));
+        assert_int_equal(load_relaxed(&denied->shared->any), some);
+        if (i == 0) {
+            top_denied_add(&s.process, 7, 1); /* its turn comes after the others' */
+        }
+    }
+    process_close(&s.process);
+}
+
+/* Whether a segment has no room. The linker's --wrap leads the call here as well. */
+static struct {
+    const void *at;
+    size_t size;
+    unsigned count;
+    int result;
+} commits;
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
+{
+    assert_non_null(segment);
+    commits.at = at;
+    commits.size = size;
+    commits.count++;
+    return commits.result;
+}
+
+static void test_a_list_that_gets_no_memory_is_empty_and_is_tried_again(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, false);
+    struct top_denied *denied = &s.process.top_denied;
+    struct segment segment = {.at = NULL};
+    struct pages_owner owner = {.segment = &segment};
+    static struct top_k list;
+    s.policy.group = 7;
+    name_cell(&s, 5, "a");
+    s.process.pages = &owner;
+    for (unsigned step = 1; step <= 4; step++) { /* there is room from the third one on */
+        commits.result = step < 3 ? -1 : 0;
+        top_denied_add(&s.process, 5, 10);
+        top_denied_step(&s.process, step * SECOND);
+        assert_int_equal(commits.count, step < 3 ? step : 3);
+        assert_ptr_equal(commits.at, &denied->lists[7]);
+        assert_int_equal(commits.size, sizeof(struct top_k));
+        top_denied_read(&s.process, 7, &list);
+        assert_int_equal(list.total, step < 3 ? 0 : 10 * (step - 2));
+        assert_int_equal(load_relaxed(&denied->shared->denied_units), list.total);
+        assert_int_equal(load_relaxed(&denied->shared->evicted_denied_units), step < 3 ? 10 * step : 20);
+    }
+    s.process.pages = NULL;
+    process_close(&s.process);
+}
+
+static void *die_with_lists(void *arg)
+{
+    struct top_denied *denied = arg;
+    assert_int_equal(robust_mutex_lock(&denied->shared->lock), ROBUST_TAKEN);
+    return NULL;
+}
+
+/* A list may be half changed then. Whether a reader finds out first, or the background thread. */
+static void test_all_lists_are_empty_after_a_death_and_filled_anew(void **state)
+{
+    (void) state;
+    if (!mutexes_survive_deaths()) {
+        skip();
+    }
+    static const uint32_t groups[] = {1, WEIR_MAX_POLICIES / 2, WEIR_MAX_POLICIES};
+    static struct top_k list;
+    for (int reads = 0; reads < 2; reads++) {
+        struct subject s;
+        subject_open(&s, false);
+        struct top_denied *denied = &s.process.top_denied;
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            s.policy.group = groups[i];
+            name_cell(&s, i, "a");
+            top_denied_add(&s.process, i, 10 + i);
+        }
+        top_denied_step(&s.process, SECOND);
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            top_denied_read(&s.process, groups[i], &list);
+            assert_int_equal(list.total, 10 + i);
+        }
+        pthread_t thread;
+        assert_int_equal(pthread_create(&thread, NULL, die_with_lists, denied), 0);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        top_denied_add(&s.process, 2, 5);
+        if (reads != 0) {
+            top_denied_read(&s.process, groups[0], &list);
+            assert_int_equal(list.total + list.used, 0);
+        } else {
+            top_denied_step(&s.process, 2 * SECOND);
+        }
+        top_denied_step(&s.process, 3 * SECOND);
+        for (uint32_t i = 0; i < COUNT_OF(groups); i++) {
+            top_denied_read(&s.process, groups[i], &list);
+            assert_int_equal(list.total, i == 2 ? 5 : 0);
+        }
+        process_close(&s.process);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,9 +805,15 @@ int main(void)
         cmocka_unit_test(test_numbers_that_lead_out_of_the_weir_are_not_sound),
         cmocka_unit_test(test_a_set_of_cells_says_how_many_and_which_is_probably_next),
         cmocka_unit_test(test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once),
+        cmocka_unit_test(test_a_mutex_is_waited_for_however_long_another_thread_has_it),
         cmocka_unit_test(test_who_waits_for_a_lock_for_long_says_so_and_then_frees_the_locks_of_the_dead),
+        cmocka_unit_test(test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead),
+        cmocka_unit_test(test_who_waits_for_a_cell_that_goes_to_a_key_looks_again),
         cmocka_unit_test(test_denied_units_go_with_a_key_that_moves_and_are_dropped_with_one_that_goes),
         cmocka_unit_test(test_denials_are_collected_when_due_and_halved_each_minute_that_passed),
+        cmocka_unit_test(test_denials_are_collected_in_turn_by_pieces_that_are_bounded),
+        cmocka_unit_test(test_a_list_that_gets_no_memory_is_empty_and_is_tried_again),
+        cmocka_unit_test(test_all_lists_are_empty_after_a_death_and_filled_anew),
     };
     return cmocka_run_group_tests_name("unit/process/mend", tests, NULL, NULL);
 }

@@ -671,7 +671,10 @@ static void test_a_refund_lowers_the_level_of_a_bucket_that_has_one(void **state
     allowance_refund(&s.process, AT, &s.rule, 3);
     assert_int_equal(load_relaxed(&s.allowance->level), 7 * s.rule.unit + 7);
     allowance_refund(&s.process, AT, &s.rule, 8);
-    assert_int_equal(load_relaxed(&s.allowance->level), 1); /* 0 would say that it has none */
+    for (int times = 0; times < 2; times++) {
+        assert_int_equal(load_relaxed(&s.allowance->level), 1); /* 0 would say that it has none */
+        allowance_refund(&s.process, AT, &s.rule, 3);
+    }
     store_relaxed(&s.allowance->level, 0);
     allowance_refund(&s.process, AT, &s.rule, 3);
     assert_int_equal(load_relaxed(&s.allowance->level), 0);

@@ -13,6 +13,7 @@
 #include "algorithm/window.h"
 #include "base/minifloat.h"
 #include "base/record_hash.h"
+#include "process/evict.h"
 #include "support/bare_process.h"
 
 #define LIMIT   1000
@@ -427,6 +428,100 @@ static void test_a_compact_state_stands_for_a_full_one(void **state)
     }
 }
 
+/* What a compact state has no room for goes to the spill: all counts, or none. */
+static void test_a_full_state_is_kept_in_two_words_where_they_have_room(void **state)
+{
+    (void) state;
+    enum {
+        NOW = COMPACT_RESTORED_NOW,
+        BEFORE = COMPACT_RESTORED_BEFORE,
+        BOTH = NOW | BEFORE,
+        SPILLED = COMPACT_SPILLED
+    };
+    const uint64_t most = WINDOW_COUNT_MASK;
+    const uint64_t all = UINT64_C(1) << MINIFLOAT_BITS; /* all local units are acknowledged */
+    const struct {
+        weir_algorithm algorithm;
+        struct sync_counts now, before;
+        unsigned flags;
+        uint64_t word_now, word_before; /* of a window: the merged units; then what stands above them */
+        uint64_t acked_now, acked_before;
+    } rows[] = {
+        {WEIR_FIXED_WINDOW,
+         {.remote = 60, .acked = 30, .own = 31},
+         {.remote = 8, .acked = 4, .own = 4},
+         0,
+         60,
+         8,
+         30,
+         all | 4},
+        {WEIR_FIXED_WINDOW, {.restored = 50, .acked = 30, .own = 30}, {.remote = 8}, NOW, 50, 8, all | 30, all},
+        {WEIR_FIXED_WINDOW, {.remote = 7}, {.restored = 8, .own = 1}, BEFORE, 7, 8, all, 0},
+        {WEIR_SLIDING_WINDOW, {.remote = most}, {.restored = most}, BEFORE, most, most, all, all},
+        {WEIR_FIXED_WINDOW,
+         {.acked = most, .own = most},
+         {.acked = most, .own = 1},
+         BOTH,
+         0,
+         0,
+         all | minifloat_encode(most),
+         minifloat_encode(most)},
+        {WEIR_FIXED_WINDOW, {.remote = most + 1}, {.own = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.own = 0}, {.restored = most + 1}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.acked = most + 1}, {.own = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.own = 0}, {.acked = most + 1}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.remote = 1, .restored = 1}, {.own = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.own = 0}, {.remote = 1, .restored = 1}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.acked_refunds = 1}, {.own = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_FIXED_WINDOW, {.own = 0}, {.deficit = 1}, SPILLED, 0, 0, 0, 0},
+        {WEIR_SLIDING_WINDOW, {.remote_refunds = 1}, {.own = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_SLIDING_LOG,
+         {.restored = 40, .remote = 3, .acked_refunds = 5},
+         {.restored = NOW_NS},
+         BOTH,
+         40,
+         NOW_NS,
+         0,
+         0},
+        {WEIR_TOKEN_BUCKET, {.remote = 60, .acked = 30}, {.acked = 30}, 0, 60, 30, 0, 0},
+        {WEIR_TOKEN_BUCKET, {.restored = 50, .acked = 30}, {.acked = 29}, NOW, 50, 30, 0, 0},
+        {WEIR_LEAKY_BUCKET, {.acked = 30}, {.acked = 31}, SPILLED, 0, 0, 0, 0},
+        {WEIR_TOKEN_BUCKET, {.restored = 1, .remote = 1}, {.acked = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_TOKEN_BUCKET, {.deficit = 1}, {.acked = 0}, SPILLED, 0, 0, 0, 0},
+        {WEIR_LEAKY_BUCKET, {.acked = 1}, {.acked_refunds = 1}, SPILLED, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        for (unsigned told = 0; told < 4; told++) {
+            struct subject s;
+            subject_open(&s, rows[i].algorithm, FEWER);
+            const unsigned name = told << COMPACT_KEY_SHIFT;
+            store_relaxed(&s.compact->flags, (uint8_t) (0x3f | name));
+            static const struct sync_full none;
+            struct sync_full full = none;
+            full.now = rows[i].now;
+            full.before = rows[i].before;
+            full.incarnation = 9;
+            full.demand.again = told == 1;
+            full.demand.learned_ns = (UINT64_C(0x54321) << ACKED_AT_SHIFT) + 99;
+            store_relaxed(&full.allowance.since_ns, told == 2);
+            store_relaxed(&full.allowance.seq, told == 3 ? 0x1234567 : SEQ_NONE);
+            compact_write(&s.process, AT, &full);
+            static const unsigned flags[] = {0, COMPACT_AGAIN, COMPACT_ACKED, COMPACT_HAS_SEQ};
+            assert_int_equal(load_relaxed(&s.compact->flags), rows[i].flags | name | flags[told]);
+            assert_int_equal(load_relaxed(&s.compact->now), rows[i].word_now | rows[i].acked_now << WINDOW_COUNT_BITS);
+            assert_int_equal(load_relaxed(&s.compact->before),
+                             rows[i].word_before | rows[i].acked_before << WINDOW_COUNT_BITS);
+            assert_int_equal(load_relaxed(&s.compact->residency),
+                             UINT64_C(9) << RESIDENCY_SHIFT | (told == 3 ? 0x1234567 : 0));
+            assert_int_equal(load_relaxed(&s.compact->acked_at), 0x4321);
+            const struct sync_spill *spill = &s.process.syncs.spills[AT];
+            same_counts(&spill->now, rows[i].flags == SPILLED ? &rows[i].now : &none.now);
+            same_counts(&spill->before, rows[i].flags == SPILLED ? &rows[i].before : &none.before);
+            subject_close(&s);
+        }
+    }
+}
+
 /* A new bucket of which nothing was reported has nothing that the fleet knows. */
 static void test_of_a_bucket_that_nobody_has_heard_of_nothing_is_known_to_the_fleet(void **state)
 {
@@ -726,6 +821,9 @@ static void test_a_process_says_what_it_takes_and_begins_with_one_node(void **st
             sum += parts[i];
         }
         assert_int_equal(process_reserved(&p), sum);
+        assert_int_equal((unsigned char *) (p.evicted_ring + EVICTED_COUNT) - (unsigned char *) p.memory,
+                         p.memory_size);
+        assert_true((unsigned char *) (p.shared + 1) <= (unsigned char *) p.evicted_ring);
         assert_int_equal(p.top_denied.entries_size, cells * sizeof(struct denied_entry));
         assert_int_equal(p.syncs.spills_size, fleet != 0 ? cells * sizeof(struct sync_spill) : 0);
         process_close(&p);
@@ -759,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_what_is_restored_of_a_key_is_in_its_compact_state_by_its_algorithm),
         cmocka_unit_test(test_the_age_of_an_answer_is_known_to_half_a_second_for_five_hours),
         cmocka_unit_test(test_a_compact_state_stands_for_a_full_one),
+        cmocka_unit_test(test_a_full_state_is_kept_in_two_words_where_they_have_room),
         cmocka_unit_test(test_of_a_bucket_that_nobody_has_heard_of_nothing_is_known_to_the_fleet),
         cmocka_unit_test(test_the_fleets_record_of_a_bucket_has_the_units_of_all_less_their_refunds),
         cmocka_unit_test(test_merged_counts_are_the_remote_or_restored_units_less_refunds),

@@ -7,8 +7,13 @@
  * src/thread/rcu.c, src/thread/rcu_halt.c, src/thread/rcu_lane.c, src/thread/rcu.h, src/thread/repair.c
  */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/memory/segment.h"
@@ -43,6 +48,62 @@ static void open_sized(struct limiter *limiter, size_t max_keys, uint32_t thread
 static void open_shared(struct limiter *limiter)
 {
     open_sized(limiter, 1000, 3, PROCESSES);
+}
+
+/*
+ * What the linker's --wrap leads here (tests/meson.build). Each reading of the clock is so much later than the one
+ * before, and each nap counts; at one of them the reader or the lock that is waited for goes.
+ */
+static struct {
+    uint64_t now_ns, step_ns; /* 0: the system's clock */
+    unsigned readings, naps, end_at;
+    _Atomic uint64_t *section; /* a thread's count; NULL: none */
+    _Atomic uint32_t *word;    /* any other one */
+} waited;
+
+static void wait_ends(void)
+{
+    if (waited.section != NULL) {
+        store_relaxed(waited.section, load_relaxed(waited.section) + 1);
+    }
+    if (waited.word != NULL) {
+        store_relaxed(waited.word, 0);
+    }
+}
+
+int __real_nanosleep(const struct timespec *nap, struct timespec *rest);
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *rest);
+
+int __wrap_nanosleep(const struct timespec *nap, struct timespec *rest)
+{
+    if (waited.section == NULL && waited.word == NULL) {
+        return __real_nanosleep(nap, rest);
+    }
+    if (++waited.naps == waited.end_at) {
+        wait_ends();
+    }
+    return 0;
+}
+
+int __real_clock_gettime(clockid_t id, struct timespec *now);
+int __wrap_clock_gettime(clockid_t id, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t id, struct timespec *now)
+{
+    if (waited.step_ns == 0) {
+        return __real_clock_gettime(id, now);
+    }
+    *now = (struct timespec){.tv_sec = (time_t) (waited.now_ns / SECOND), .tv_nsec = (long) (waited.now_ns % SECOND)};
+    waited.now_ns += waited.step_ns;
+    if (++waited.readings == waited.end_at) {
+        wait_ends();
+    }
+    return 0;
+}
+
+static void wait_no_more(void)
+{
+    memset(&waited, 0, sizeof(waited));
 }
 
 /* Ends, and is waited for: its id is nobody's for now. */
@@ -168,6 +229,116 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
     limiter_close(&limiter);
 }
 
+/* Calls that have memory of a segment present, and yields. The linker's --wrap leads them here as well. */
+static struct {
+    const void *at;
+    size_t size;
+    unsigned count;
+    int result;
+} commits;
+static unsigned yields;
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
+
+int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
+{
+    assert_non_null(segment);
+    commits.at = at;
+    commits.size = size;
+    commits.count++;
+    return commits.result;
+}
+
+/* Whether there is no memory for what a repair works on. */
+static bool no_memory;
+
+void *__real_pages_reserve(size_t size, unsigned use);
+void *__wrap_pages_reserve(size_t size, unsigned use);
+
+void *__wrap_pages_reserve(size_t size, unsigned use)
+{
+    return no_memory ? NULL : __real_pages_reserve(size, use);
+}
+
+int __real_sched_yield(void);
+int __wrap_sched_yield(void);
+
+int __wrap_sched_yield(void)
+{
+    yields++;
+    return __real_sched_yield();
+}
+
+static void test_the_memory_of_a_handle_is_had_present_once(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct segment segment = {.at = NULL};
+    struct pages_owner owner = {.segment = &segment};
+    limiter.process.pages = &owner;
+    struct weir_thread *t = &limiter.threads[0];
+    commits.count = 0;
+    commits.result = -ENOSPC;
+    for (unsigned tries = 1; tries <= 2; tries++) {
+        assert_null(thread_attach(&limiter, 4));
+        assert_int_equal(commits.count, tries);
+        assert_int_equal(load_relaxed(&t->shared->present), 0);
+        assert_int_equal(load_relaxed(&t->shared->owner), HANDLE_FREE);
+        assert_int_equal(load_relaxed(&limiter.shared->thread_high), 0); /* nobody looks at its slots */
+    }
+    commits.result = 0;
+    for (unsigned times = 0; times < 2; times++) {
+        assert_ptr_equal(thread_attach(&limiter, 4), t);
+        assert_int_equal(commits.count, 3);
+        thread_detach(t);
+    }
+    assert_ptr_equal(commits.at, t->slots);
+    assert_int_equal(commits.size, limiter.thread_size);
+    limiter.process.pages = NULL;
+    limiter_close(&limiter);
+}
+
+static struct {
+    struct slot_account *account;
+    unsigned yields, repairs;
+} stuck;
+
+static bool finds_dead(void *arg)
+{
+    (void) arg;
+    stuck.yields = yields;
+    return true;
+}
+
+static void frees_slot(struct limiter *limiter)
+{
+    assert_int_equal(load_relaxed(&limiter->threads[0].shared->rcu_count) % 2, 0); /* outside of a section */
+    stuck.repairs++;
+    store_relaxed(&stuck.account->lock, 0);
+}
+
+/* Of 8,000 looks the first 2,000 only spin. */
+static void test_a_thread_that_leaves_waits_for_its_slots_and_has_repaired_what_the_dead_left(void **state)
+{
+    (void) state;
+    struct limiter limiter;
+    open_shared(&limiter);
+    limiter.process.free_locks = finds_dead;
+    limiter.repair = frees_slot;
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    stuck.account = &t->accounts[t->slot_count - 1];
+    store_relaxed(&t->slots[t->slot_count - 1].hash, 77);
+    store_relaxed(&stuck.account->lock, 2);
+    yields = 0;
+    thread_detach(t);
+    assert_int_equal(stuck.repairs, 1);
+    assert_int_equal(stuck.yields, 6000);
+    assert_int_equal(load_relaxed(&t->slots[t->slot_count - 1].hash), 0);
+    assert_int_equal(load_relaxed(&t->shared->owner), HANDLE_FREE);
+    limiter_close(&limiter);
+}
+
 static void test_a_handle_of_another_process_is_left_to_it(void **state)
 {
     (void) state;
@@ -259,6 +430,17 @@ static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **
     assert_int_equal(joined(&limiter), 2);
     joined_leave(&limiter, 2); /* in the place of a dead process, which has not begun to leave */
     assert_int_equal(joined(&limiter), 1);
+    limiter_close(&limiter);
+    /* What lies behind the last place is no process. */
+    open_sized(&limiter, 1000, 1, 4);
+    assert_ptr_equal(limiter.lanes, limiter.joined + 4);
+    store_relaxed(&limiter.lanes[0].inside[0], 1);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_int_equal(joined_enter(&limiter), i);
+        assert_int_equal(joined(&limiter), i + 1);
+    }
+    store_relaxed(&limiter.lanes[0].inside[0], 0);
+    assert_int_equal(joined_enter(&limiter), JOINED_NONE);
     assert_int_not_equal(joined_pid_namespace(), 0);
     assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
     limiter_close(&limiter);
@@ -306,12 +488,192 @@ static void test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start(vo
     limiter_close(&limiter);
 }
 
+static void *pauses(void *arg)
+{
+    while (pause() != 0) {
+    }
+    return arg;
+}
+
+/* The state of a process's first thread, as the system tells it. */
+static char letter_of(pid_t pid)
+{
+    char text[256] = "";
+    (void) snprintf(text, sizeof(text), "/proc/%d/task/%d/stat", (int) pid, (int) pid);
+    FILE *file = fopen(text, "re");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    assert_int_equal(fclose(file), 0);
+    const char *end = strrchr(text, ')');
+    assert_non_null(end);
+    return end[2];
+}
+
+static void test_a_process_lives_while_any_of_its_threads_does(void **state)
+{
+    (void) state;
+#ifdef EMULATED
+    skip(); /* the first thread is the emulator's */
+#endif
+    struct limiter limiter;
+    open_shared(&limiter);
+    const pid_t child = fork();
+    if (child == 0) {
+        pthread_t thread;
+        const int result = pthread_create(&thread, NULL, pauses, NULL);
+        (void) syscall(SYS_exit, 0); /* of this thread alone */
+        _exit(result);
+    }
+    while (letter_of(child) != 'Z') {
+        nap_ms(1);
+    }
+    store_relaxed(&limiter.joined[1].pid, child);
+    assert_false(joined_is_dead(&limiter, 1));
+    assert_int_equal(kill(child, SIGKILL), 0);
+    while (!joined_is_dead(&limiter, 1)) {
+        nap_ms(1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    limiter_close(&limiter);
+}
+
+/*
+ * What the system says of a process, in place of what it does say; NULL: what it does. Empty: nothing. And who takes
+ * the process's place in the meantime; NULL: nobody does.
+ */
+static const char *told;
+static struct joined_process *taken;
+static struct {
+    int32_t pid;
+    uint64_t started;
+} taker;
+
+ssize_t __real_read(int fd, void *to, size_t size);
+ssize_t __wrap_read(int fd, void *to, size_t size);
+
+ssize_t __wrap_read(int fd, void *to, size_t size)
+{
+    if (told == NULL) {
+        return __real_read(fd, to, size);
+    }
+    if (taken != NULL) {
+        store_relaxed(&taken->pid, taker.pid);
+        store_relaxed(&taken->started, taker.started);
+    }
+    const size_t length = strlen(told) < size ? strlen(told) : size;
+    memcpy(to, told, length);
+    return length != 0 ? (ssize_t) length : -1;
+}
+
+/* Of /proc/PID/stat: a name of any bytes, a letter, the number of threads, and the start. Else this process lives. */
+static void test_a_process_is_known_by_what_stands_behind_its_name(void **state)
+{
+    (void) state;
+#define UP_TO_THREADS " 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 "
+    static const struct {
+        const char *text;
+        bool dead;
+    } rows[] = {{"1 (x) S" UP_TO_THREADS "1 21 500 23\n", false},
+                {"1 (x) S" UP_TO_THREADS "1 21 501 23\n", true},
+                {"1 (x) S" UP_TO_THREADS "9 500 21 500\n", true},
+                {"1 (x) Z" UP_TO_THREADS "1 21 500 23\n", true},
+                {"1 (x) Z" UP_TO_THREADS "0 21 500", true},
+                {"1 (x) Z" UP_TO_THREADS "2 21 500", false},
+                {"1 (x) X" UP_TO_THREADS "1 21 500", true},
+                {"1 (x) X" UP_TO_THREADS "2 21 500", false},
+                {"1 (x) D" UP_TO_THREADS "2 21 500", false},
+                {"1 (a) Z 4 (b) S" UP_TO_THREADS "1 21 500 23\n", false},
+                {"1 (a) S 4 (b) Z" UP_TO_THREADS "1 21 500 23\n", true},
+                {"1 (x) Z" UP_TO_THREADS "1 21", false},
+                {"1 (x) Z 4", false},
+                {"1 (x)Z" UP_TO_THREADS "1 21 501", false},
+                {"1 Z" UP_TO_THREADS "1 21 501", false},
+                {"", false}};
+    struct limiter limiter;
+    open_shared(&limiter);
+    store_relaxed(&limiter.joined[1].pid, getpid());
+    store_relaxed(&limiter.joined[1].started, 500);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        told = rows[i].text;
+        const bool dead = joined_is_dead(&limiter, 1);
+        told = NULL;
+        if (dead != rows[i].dead) {
+            fail_msg("%s: a process that is %s", rows[i].text, dead ? "dead" : "alive");
+        }
+    }
+    /* It left before its end, and another one has its place: of another id, or of another start. */
+    told = rows[1].text;
+    taken = &limiter.joined[1];
+    for (int which = 0; which < 3; which++) {
+        store_relaxed(&taken->pid, getpid());
+        store_relaxed(&taken->started, 500);
+        taker.pid = which == 1 ? getpid() + 1 : getpid();
+        taker.started = which == 2 ? 501 : 500;
+        assert_int_equal(joined_is_dead(&limiter, 1), which == 0);
+    }
+    taken = NULL;
+    told = NULL;
+    store_relaxed(&limiter.joined[1].pid, getpid());
+    store_relaxed(&limiter.joined[1].started, 500);
+    /* Also where this process has no standard input. */
+    const int in = dup(STDIN_FILENO);
+    (void) close(STDIN_FILENO);
+    const size_t descriptors = count_descriptors();
+    told = rows[1].text;
+    const bool dead = joined_is_dead(&limiter, 1);
+    told = NULL;
+    assert_int_equal(count_descriptors(), descriptors);
+    if (in >= 0) {
+        (void) dup2(in, STDIN_FILENO);
+        (void) close(in);
+    }
+    assert_true(dead);
+    limiter_close(&limiter);
+}
+
 static const bool nobody[PROCESSES];
+
+/* Barriers that all threads pass. The linker's --wrap leads the call here. */
+static struct {
+    unsigned count;
+    enum barrier_reach reach;
+} barriers;
+
+void __real_barrier_all_threads(enum barrier_reach reach);
+void __wrap_barrier_all_threads(enum barrier_reach reach);
+
+void __wrap_barrier_all_threads(enum barrier_reach reach)
+{
+    barriers.count++;
+    barriers.reach = reach;
+    __real_barrier_all_threads(reach);
+}
+
+/* Readers have no fence of their own then. */
+static void test_all_threads_pass_a_barrier_before_readers_are_looked_at_where_the_system_has_one(void **state)
+{
+    (void) state;
+    for (unsigned i = 0; i < 4; i++) {
+        struct limiter limiter;
+        open_sized(&limiter, 1000, 1, i < 2 ? 1 : PROCESSES);
+        const bool grants = limiter.grants && i % 2 == 0;
+        limiter.grants = grants;
+        barriers.count = 0;
+        rcu_synchronize(&limiter);
+        assert_int_equal(barriers.count, grants);
+        assert_true(rcu_halt(&limiter, nobody));
+        rcu_halt_end(&limiter);
+        assert_int_equal(barriers.count, 2 * grants);
+        assert_true(!grants || barriers.reach == limiter.reach);
+        limiter_close(&limiter);
+    }
+}
 
 static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it(void **state)
 {
     (void) state;
-    enum { NONE, OPEN, OF_THE_DEAD, LANE, LANE_OF_THE_DEAD, HALTED, HALTED_BY_THE_DEAD, CASES };
+    enum { NONE, OPEN, OF_THE_DEAD, LANE, LANE_OF_THE_DEAD, BOTH, PHASES, HALTED, HALTED_BY_THE_DEAD, CASES };
     static const bool second[PROCESSES] = {false, true, false};
     for (int which = 0; which < CASES; which++) {
         struct limiter limiter;
@@ -327,6 +689,10 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
             lane = rcu_enter_lane(&limiter);
             limiter.joined_as = 0;
             assert_in_range(lane / 2, RCU_LANES, 2 * RCU_LANES - 1);
+        } else if (which == BOTH || which == PHASES) { /* a thread and a caller without a handle, or two callers */
+            store_relaxed(&t->shared->rcu_count, which == BOTH);
+            store_relaxed(&limiter.lanes[2].inside[0], which == PHASES);
+            store_relaxed(&limiter.lanes[2].inside[1], 1);
         } else if (which == HALTED || which == HALTED_BY_THE_DEAD) {
             store_relaxed(&limiter.process.shared->halted_by, 2);
         }
@@ -378,6 +744,10 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
         } else if (which == OPEN) {
             rcu_leave(t);
             assert_true(rcu_halt(&limiter, nobody));
+        } else if (which == BOTH || which == PHASES) {
+            store_relaxed(&t->shared->rcu_count, 0);
+            store_relaxed(&limiter.lanes[2].inside[0], 0);
+            store_relaxed(&limiter.lanes[2].inside[1], 0);
         } else if (which == LANE) {
             rcu_leave_lane(&limiter, lane);
             assert_true(rcu_halt(&limiter, nobody));
@@ -509,13 +879,13 @@ static void wreck_open(struct wreck *wreck, weir_algorithm algorithm)
     store_relaxed(&limiter->lanes[RCU_LANES].inside[1], 1);
 }
 
-static void wreck_expect_repaired(const struct wreck *wreck)
+static void wreck_expect_charged(const struct wreck *wreck, uint64_t units)
 {
     const struct limiter *limiter = &wreck->limiter;
     const struct cell *cell = &limiter->process.table.cells[5];
-    /* What passed on either grant is charged, and only this process's slot still pins the cell. */
+    /* Only this process's slot still pins the cell. */
     assert_int_equal(rule_headroom(&wreck->policy.limits[0].rule, cell_state(dwcas_read(&cell->state)), BARE_NOW_NS),
-                     92);
+                     100 - units);
     assert_int_equal(load_relaxed(&cell->held) & HELD_IN_USE, HELD_PIN);
     assert_int_equal(load_relaxed(&wreck->own->accounts[3].lock), 0);
     assert_int_equal(load_relaxed(&wreck->own->slots[3].grant), 0);
@@ -536,6 +906,12 @@ static void wreck_expect_repaired(const struct wreck *wreck)
     assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
 }
 
+/* What passed on either grant is charged. */
+static void wreck_expect_repaired(const struct wreck *wreck)
+{
+    wreck_expect_charged(wreck, 8);
+}
+
 static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
 {
     (void) state;
@@ -544,6 +920,21 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
         struct limiter *limiter = &wreck.limiter;
         store_relaxed(&limiter->process.shared->stalled, 1);
+        /* A slot of this process that nobody has locked goes on: what the cells of its limits hold for it stays. */
+        struct slot_account *goes_on = &wreck.own->accounts[4];
+        goes_on->limit_count = 2;
+        store_relaxed(&goes_on->granted, 6);
+        for (uint32_t limit = 0; limit < 2; limit++) {
+            goes_on->cells[limit] = 8 + limit;
+            bare_occupy(&limiter->process, &wreck.policy, 8 + limit, 80 + limit, (struct state){0, 0});
+            (void) cell_hold(&limiter->process.table.cells[8 + limit], HELD_PIN + 6 + 50);
+        }
+        struct slot_account *locked = &wreck.own->accounts[5]; /* by a thread of this process */
+        locked->limit_count = 1;
+        locked->cells[0] = 9;
+        store_relaxed(&locked->granted, 3);
+        store_relaxed(&locked->lock, 1);
+        (void) cell_hold(&limiter->process.table.cells[9], HELD_PIN + 3);
         uint32_t cursor = 0;
         if (by_turn != 0) {
             repair_next(limiter, &cursor); /* over the places in turn, but for the free ones */
@@ -552,10 +943,29 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
             repair_all(limiter);
         }
         wreck_expect_repaired(&wreck);
+        for (uint32_t limit = 0; limit < 2; limit++) {
+            const uint64_t of_locked = limit == 1 ? HELD_PIN + 3 : 0;
+            assert_int_equal(load_relaxed(&limiter->process.table.cells[8 + limit].held) & HELD_IN_USE,
+                             HELD_PIN + 6 + of_locked);
+        }
+        assert_int_equal(load_relaxed(&locked->lock), 1);
+        assert_int_equal(load_relaxed(&locked->granted), 3);
         assert_int_equal(load_relaxed(&limiter->process.shared->stalled), 0);
         assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048); /* one was begun, and is over */
         repair_next(limiter, &cursor);
         assert_int_equal(cursor, 0); /* this process is the only one */
+        store_relaxed(&limiter->joined[2].pid, getpid());
+        store_relaxed(&limiter->joined[2].started, load_relaxed(&limiter->joined[0].started));
+        for (uint32_t turn = 1; turn <= 4; turn++) {
+            repair_next(limiter, &cursor);
+            assert_int_equal(cursor, turn % 2 * 2);
+        }
+        store_relaxed(&limiter->joined[0].pid, 0);
+        store_relaxed(&limiter->joined[2].pid, 0);
+        repair_next(limiter, &cursor); /* there is nobody, for the moment */
+        assert_int_equal(load_relaxed(&limiter->shared->repairing), 2048);
+        store_relaxed(&limiter->joined[0].pid, getpid());
+        store_relaxed(&limiter->joined[2].started, 0);
         repair_all(limiter);
         wreck_expect_repaired(&wreck);
         limiter_close(limiter);
@@ -566,7 +976,8 @@ static void test_what_a_dead_process_had_is_charged_and_freed_once(void **state)
 static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **state)
 {
     (void) state;
-    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_PUSHED, LOG_CHARGED, CASES };
+    enum { NOTED, MARKED, CHARGED, LOG_NOTED, LOG_FREED, LOG_PUSHED, LOG_CHARGED, CASES };
+    enum { OTHERS = 3 };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, which >= LOG_NOTED ? WEIR_SLIDING_LOG : WEIR_TOKEN_BUCKET);
@@ -581,6 +992,8 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
             const struct dwcas_value next = cell_value(charged, value);
             assert_true(dwcas_swap(&cell->state, &value,
                                    which == MARKED ? settling_mark(wreck.own, 3, next) : cell_next_generation(next)));
+        } else if (which == LOG_FREED) { /* in a repair that went no further; others have used the log since */
+            assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, OTHERS));
         } else if (which == LOG_PUSHED || which == LOG_CHARGED) {
             assert_true(history_store_charge(process, 5, rule, BARE_NOW_NS, which == LOG_PUSHED ? 2 : 4));
         }
@@ -589,7 +1002,7 @@ static void test_a_settling_that_a_dead_process_had_begun_is_ended_once(void **s
         }
         store_relaxed(&process->histories.places[5].lock, which == LOG_NOTED || which == LOG_PUSHED ? 2 : 0);
         repair_all(&wreck.limiter);
-        wreck_expect_repaired(&wreck);
+        wreck_expect_charged(&wreck, which == LOG_FREED ? 8 + OTHERS : 8);
         assert_int_equal(load_relaxed(&account->settling.step), 0);
         assert_int_equal(load_relaxed(&process->histories.places[5].lock), 0);
         assert_false(cell_is_marked(dwcas_read(&cell->state)));
@@ -638,7 +1051,7 @@ static void test_a_log_that_a_dead_process_was_charging_is_completed_before_its_
 static void test_a_repair_waits_its_turn(void **state)
 {
     (void) state;
-    enum { ANOTHER_LIVES, EARLY, NOT_STILL, CASES };
+    enum { ANOTHER_LIVES, EARLY, NOT_STILL, NO_MEMORY, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -647,17 +1060,20 @@ static void test_a_repair_waits_its_turn(void **state)
             store_relaxed(&limiter->shared->repairing, 1);
         } else if (which == EARLY) {
             store_relaxed(&limiter->shared->repair_from_ns, UINT64_MAX);
-        } else {
+        } else if (which == NOT_STILL) {
             rcu_enter(wreck.own);
         }
+        no_memory = which == NO_MEMORY;
         repair_all(limiter);
+        no_memory = false;
         assert_int_equal(load_relaxed(&limiter->joined[1].pid), wreck.pid); /* nothing was done */
         assert_int_equal(load_relaxed(&wreck.own->accounts[3].lock), 2);
         assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), 77);
         if (which == NOT_STILL) {
             rcu_leave(wreck.own);
-            assert_int_not_equal(load_relaxed(&limiter->shared->repair_from_ns), 0);
         }
+        assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
+        assert_int_equal(load_relaxed(&limiter->shared->repair_from_ns) != 0, which != ANOTHER_LIVES);
         /* One that died in the middle is followed by another. */
         store_relaxed(&limiter->shared->repairing, 5 * 2048 + 2);
         store_relaxed(&limiter->shared->repair_from_ns, 0);
@@ -666,6 +1082,101 @@ static void test_a_repair_waits_its_turn(void **state)
         assert_int_equal(load_relaxed(&limiter->shared->repairing), 6 * 2048);
         limiter_close(limiter);
     }
+}
+
+/* A reader is one of this process, or of another one that lives. */
+static void test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the_halt(void **state)
+{
+    (void) state;
+    enum { LOCK, SECTION, FIRST_PHASE, SECOND_PHASE, HALT_OF_A_THREAD, HALT_OF_A_CALLER, CASES };
+    for (unsigned i = 0; i < 4 * CASES; i++) {
+        const unsigned which = i / 4;
+        const uint32_t whose = i % 2;
+        struct limiter limiter;
+        open_shared(&limiter);
+        limiter.grants = limiter.grants && i / 2 % 2 == 0;
+        store_relaxed(&limiter.joined[1].pid, getpid());
+        store_relaxed(&limiter.joined[1].started, load_relaxed(&limiter.joined[0].started));
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        struct weir_thread *reader = thread_attach(&limiter, 8);
+        store_relaxed(&reader->shared->owner, (uint64_t) whose << 48 | 8);
+        _Atomic uint32_t *halted_by = &limiter.process.shared->halted_by;
+        waited.end_at = 3;
+        if (which == SECTION) {
+            store_relaxed(&reader->shared->rcu_count, 5);
+            waited.section = &reader->shared->rcu_count;
+        } else if (which == LOCK) {
+            waited.word = &limiter.shared->rcu.lock;
+        } else if (which == FIRST_PHASE || which == SECOND_PHASE) {
+            waited.word = &limiter.lanes[(whose + 1) * RCU_LANES - 1].inside[which == SECOND_PHASE];
+        } else {
+            waited.word = halted_by;
+        }
+        if (waited.word != NULL) {
+            store_relaxed(waited.word, whose + 1);
+        }
+        if (which == HALT_OF_A_THREAD) {
+            rcu_enter(t);
+            assert_int_equal(load_relaxed(&t->shared->rcu_count), 3);
+            assert_int_equal(t->shared->rcu_depth, 1);
+        } else if (which == HALT_OF_A_CALLER) {
+            const unsigned lane = rcu_enter_lane(&limiter);
+            assert_int_equal(load_relaxed(&limiter.lanes[lane / 2].inside[lane % 2]), 1);
+            rcu_leave_lane(&limiter, lane);
+        } else {
+            rcu_synchronize(&limiter);
+        }
+        assert_int_equal(waited.naps, 3);
+        wait_no_more();
+        assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), 0);
+        assert_int_equal(load_relaxed(halted_by), 0);
+        limiter_close(&limiter);
+    }
+}
+
+/* A thread that was preempted in its section is waited for. The clock moves by a millisecond from look to look. */
+static void test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four(void **state)
+{
+    (void) state;
+    static const struct {
+        unsigned end_at;
+        bool alone;
+        unsigned readings;
+    } rows[] = {{0, false, 4}, {2, true, 2}, {3, true, 3}, {4, false, 4}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        struct limiter limiter;
+        open_shared(&limiter);
+        struct weir_thread *t = thread_attach(&limiter, 4);
+        store_relaxed(&t->shared->rcu_count, 1);
+        waited.section = rows[i].end_at != 0 ? &t->shared->rcu_count : NULL;
+        waited.end_at = rows[i].end_at;
+        waited.now_ns = 1000 * SECOND;
+        waited.step_ns = MILLISECOND;
+        assert_int_equal(rcu_halt(&limiter, nobody), rows[i].alone);
+        assert_int_equal(waited.readings, rows[i].readings);
+        wait_no_more();
+        assert_int_equal(load_relaxed(&limiter.process.shared->halted_by), rows[i].alone);
+        limiter_close(&limiter);
+    }
+    struct wreck wreck;
+    wreck_open(&wreck, WEIR_FIXED_WINDOW);
+    struct limiter *limiter = &wreck.limiter;
+    rcu_enter(wreck.own);
+    waited.now_ns = 1000 * SECOND;
+    waited.step_ns = MILLISECOND;
+    repair_all(limiter);
+    const uint64_t failed_ns = waited.now_ns - MILLISECOND; /* the last reading */
+    assert_int_equal(load_relaxed(&limiter->shared->repair_from_ns), failed_ns + 4 * MILLISECOND);
+    rcu_leave(wreck.own);
+    const uint32_t repairs = load_relaxed(&limiter->shared->repairing);
+    waited.now_ns = failed_ns + 4 * MILLISECOND - 1;
+    repair_all(limiter);
+    assert_int_equal(load_relaxed(&limiter->shared->repairing), repairs);
+    waited.now_ns = failed_ns + 4 * MILLISECOND;
+    repair_all(limiter);
+    wait_no_more();
+    wreck_expect_repaired(&wreck);
+    limiter_close(limiter);
 }
 
 static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state)
@@ -691,7 +1202,7 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
 static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
 {
     (void) state;
-    enum { SOUND, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
+    enum { SOUND, GREATEST, NO_MEMORY, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -707,7 +1218,20 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         memset((void *) &wreck.own->slots[3], 0, sizeof(wreck.own->slots[3]));
         memset((void *) &wreck.own->accounts[3], 0, sizeof(wreck.own->accounts[3]));
         thread_detach(wreck.own);
+        const uint32_t last = (uint32_t) limiter->process.table.cell_count - 1;
         switch (which) {
+        case GREATEST:
+            wreck.own = thread_attach(limiter, 4);
+            struct weir_thread *third = thread_attach(limiter, 4);
+            thread_detach(wreck.own);
+            store_relaxed(&third->shared->owner, (uint64_t) (PROCESSES - 1) << 48 | 8);
+            store_relaxed(&limiter->joined[PROCESSES - 1].pid, wreck.pid);
+            store_relaxed(&limiter->process.shared->halted_by, PROCESSES);
+            third->accounts[third->slot_count - 1].limit_count = WEIR_MAX_LIMITS;
+            third->accounts[third->slot_count - 1].cells[WEIR_MAX_LIMITS - 1] = last;
+            store_relaxed(&third->accounts[third->slot_count - 1].lock, PROCESSES);
+            store_relaxed(&third->accounts[third->slot_count - 1].settling.step, 2 * WEIR_MAX_LIMITS);
+            break;
         case HIGH:
             store_relaxed(&limiter->shared->thread_high, 4);
             break;
@@ -727,7 +1251,7 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
             store_relaxed(&account->settling.step, 2 * WEIR_MAX_LIMITS + 1);
             break;
         case CELL:
-            account->cells[0] = (uint32_t) limiter->process.table.cell_count;
+            account->cells[0] = last + 1;
             break;
         case ABSENT:
             store_relaxed(&wreck.its->shared->present, 0);
@@ -738,13 +1262,19 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         struct pages_owner *const none = limiter->process.pages;
         limiter->process.pages = &owner;
         limiter->process.histories.shared->blocks.fresh = 0;
+        no_memory = which == NO_MEMORY;
         const int result = repair_before_entry(limiter);
+        no_memory = false;
         limiter->process.pages = none;
-        assert_int_equal(result, which == SOUND ? 0 : -EUCLEAN);
-        assert_int_equal(load_relaxed(&limiter->joined[1].pid), which == SOUND ? 0 : wreck.pid);
-        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), which == SOUND ? 0 : 77);
-        if (which == SOUND) {
+        const bool sound = which == SOUND || which == GREATEST;
+        assert_int_equal(result, sound ? 0 : which == NO_MEMORY ? -ENOMEM : -EUCLEAN);
+        assert_int_equal(load_relaxed(&limiter->joined[1].pid), sound ? 0 : wreck.pid);
+        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), sound ? 0 : 77);
+        if (sound) {
             assert_int_equal(joined(limiter), 0);
+            assert_int_equal(attached(limiter), 0);
+            /* That of a dead one, so that another process may go on from where this one dies. */
+            assert_int_equal(limiter->process.lock_word, which == SOUND ? 2 : PROCESSES);
             assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
             assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
             limiter->process.pages = &owner;
@@ -761,17 +1291,24 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_has_as_many_slots_as_the_table_has_room_for),
         cmocka_unit_test(test_handles_are_handed_out_in_order_and_come_back),
+        cmocka_unit_test(test_the_memory_of_a_handle_is_had_present_once),
+        cmocka_unit_test(test_a_thread_that_leaves_waits_for_its_slots_and_has_repaired_what_the_dead_left),
         cmocka_unit_test(test_a_handle_of_another_process_is_left_to_it),
         cmocka_unit_test(test_a_mark_is_of_one_process),
         cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),
         cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
+        cmocka_unit_test(test_a_process_lives_while_any_of_its_threads_does),
+        cmocka_unit_test(test_a_process_is_known_by_what_stands_behind_its_name),
         cmocka_unit_test(test_a_process_is_alone_with_the_table_when_all_living_threads_are_out_of_it),
+        cmocka_unit_test(test_all_threads_pass_a_barrier_before_readers_are_looked_at_where_the_system_has_one),
         cmocka_unit_test(test_sections_are_nested_and_one_for_a_change_is_there_where_processes_share_alone),
         cmocka_unit_test(test_nobody_waits_for_the_dead),
         cmocka_unit_test(test_what_a_dead_process_had_is_charged_and_freed_once),
         cmocka_unit_test(test_a_settling_that_a_dead_process_had_begun_is_ended_once),
         cmocka_unit_test(test_a_log_that_a_dead_process_was_charging_is_completed_before_its_lock_is_free),
         cmocka_unit_test(test_a_repair_waits_its_turn),
+        cmocka_unit_test(test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the_halt),
+        cmocka_unit_test(test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four),
         cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
         cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),
     };

@@ -138,6 +138,7 @@ static void test_what_passed_is_charged_once_and_what_is_held_is_released(void *
             const struct denied_entry *entries = s.limiter.process.top_denied.entries;
             assert_int_equal(load_relaxed(&entries[CELL].units), rows[row].denied);
             assert_int_equal(load_relaxed(&entries[CELL + 1].units), 0);
+            assert_int_equal(load_relaxed(&s.limiter.process.top_denied.shared->any), rows[row].denied != 0);
         }
         /* Its owner takes the slot from the key: nothing pins the cells any more. */
         slot_account_unlock(s.account);
@@ -150,6 +151,23 @@ static void test_what_passed_is_charged_once_and_what_is_held_is_released(void *
         assert_true(settle_release_slot(s.t, INDEX)); /* a free one stays free */
         subject_close(&s);
     }
+}
+
+/* What is left in a free slot's account of the key before. */
+static void test_denials_of_a_slot_that_has_no_key_are_nobodys(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, WEIR_FIXED_WINDOW, 1, true);
+    give_slot(&s, 1, 0, 0);
+    s.account->limit_count = 0;
+    store_relaxed(&s.account->denied, 3);
+    assert_true(settle_slot(s.t, INDEX));
+    assert_int_equal(load_relaxed(&s.account->denied_counted), 3);
+    assert_int_equal(load_relaxed(&s.limiter.process.top_denied.entries[CELL].units), 0);
+    assert_int_equal(load_relaxed(&s.limiter.process.top_denied.shared->any), 0);
+    assert_int_equal(load_relaxed(&s.limiter.process.syncs.compacts[CELL].sync), 0);
+    subject_close(&s);
 }
 
 static void test_a_slot_that_another_thread_settles_is_not_released(void **state)
@@ -285,7 +303,9 @@ static void test_a_log_that_a_dead_settler_was_charging_gets_the_rest_of_the_uni
         subject_open(&s, WEIR_SLIDING_LOG, 2, false);
         give_slot(&s, 1, 10, 6);
         struct process *process = &s.limiter.process;
+        store_relaxed(&s.account->settling.step, 1);
         settling_resolve_log(s.t, INDEX); /* it has no log yet */
+        assert_int_equal(load_relaxed(&s.account->settling.step), 1);
         assert_true(history_store_charge(process, CELL, s.rule, NOW_NS, 3));
         struct history *history = history_store_get(process, CELL);
         s.account->settling.log_end = history->end;
@@ -410,36 +430,86 @@ static void test_grants_and_denials_of_a_key_are_taken_back_from_the_threads_tha
     }
 }
 
+/* One barrier serves 64 threads. */
+static void test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_asks(void **state)
+{
+    (void) state;
+    enum { THREADS = 130, ASKING = 64 };
+    struct subject s = {.t = NULL};
+    const struct limiter_options options = {
+        .process = {.max_keys = 1000, .max_log_units = 1000, .origin_ns = BARE_ORIGIN_NS},
+        .max_threads = THREADS,
+        .max_processes = 1};
+    assert_int_equal(limiter_open(&s.limiter, &options), 0);
+    s.limiter.host_time = true;
+    bare_policy_init(&s.policy, WEIR_FIXED_WINDOW, LIMIT);
+    struct policy_set *set = bare_set_of(&s.policy);
+    s.rule = &s.policy.limits[0].rule;
+    bare_occupy(&s.limiter.process, &s.policy, CELL, 70, rule_fresh(s.rule, NOW_NS));
+    for (uint32_t i = 0; i < THREADS; i++) {
+        struct weir_thread *t = thread_attach(&s.limiter, 4);
+        struct slot_account *account = &t->accounts[INDEX];
+        account->limit_count = 1;
+        account->cells[0] = CELL;
+        account->rules[0] = *s.rule;
+        account->granted_ns = NOW_NS;
+        store_relaxed(&account->granted, 10);
+        store_relaxed(&t->slots[INDEX].used, i % 2);
+        slot_set_hash(t, INDEX, NAME);
+        store_relaxed(&t->slots[INDEX].grant, grant_make(EPOCH, 10));
+        (void) cell_hold(cell_of(&s, 0), 10);
+    }
+    const weir_key key = {.hash = NAME};
+    assert_true(settle_key(&s.limiter, &s.limiter.threads[ASKING], set, &s.policy, &key));
+    for (uint32_t i = 0; i < THREADS; i++) {
+        const struct slot_account *account = &s.limiter.threads[i].accounts[INDEX];
+        assert_int_equal(load_relaxed(&account->granted), i == ASKING ? 10 : 0);
+        assert_int_equal(load_relaxed(&s.limiter.threads[i].slots[INDEX].grant) != 0, i == ASKING);
+        assert_int_equal(load_relaxed(&account->lock), 0);
+    }
+    assert_int_equal(used_of(&s, 0), THREADS / 2);
+    assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, 10);
+    assert_false(settle_key(&s.limiter, &s.limiter.threads[ASKING], set, &s.policy, &key));
+    assert_true(settle_key(&s.limiter, NULL, set, &s.policy, &key));
+    assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, 0);
+    free(set);
+    subject_close(&s);
+}
+
 static void test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left(void **state)
 {
     (void) state;
-    enum { LAPSED, LIVE, LOCKED, DENIED, LIVE_DENIED, NOTHING, NEVER_USED, CASES };
+    enum { LAPSED, LATE, LIVE, LOCKED, MARKED, DENIED, LIVE_DENIED, LIVE_DENIAL, NOTHING, NEVER_USED, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
-        subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
-        const bool units = which != DENIED && which != NOTHING;
-        give_slot(&s, 1, units ? 10 : 0, units ? 6 : 0);
-        if (which == DENIED || which == LIVE_DENIED) {
+        subject_open(&s, WEIR_FIXED_WINDOW, 2, false);
+        const bool units = which != DENIED && which != LIVE_DENIAL && which != NOTHING;
+        const bool charged = which == LAPSED || which == LATE; /* LATE: passed when the grant had been taken back */
+        give_slot(&s, 1, units && which != LATE ? 10 : 0, units ? 6 : 0);
+        if (which == DENIED || which == LIVE_DENIED || which == LIVE_DENIAL) {
             store_relaxed(&s.account->denied, 3);
         }
-        if (which != LIVE && which != LIVE_DENIED) {
+        if (which != LIVE && which != LIVE_DENIED && which != LIVE_DENIAL) {
             store_relaxed(&s.limiter.shared->line.epoch, EPOCH + 1);
         }
         store_relaxed(&s.account->lock, which == LOCKED ? 9 : 0);
+        store_relaxed(&cell_of(&s, 0)->state.b,
+                      load_relaxed(&cell_of(&s, 0)->state.b) | (which == MARKED ? CELL_MARK : 0));
+        store_relaxed(&s.limiter.process.shared->halted_by, which == MARKED); /* who settles waits for no mark */
         if (which == NEVER_USED) {
             s.t->shared->slots_used[0] = 0;
         }
         struct settle_place place;
-        const bool found = which == LAPSED || which == LOCKED || which == DENIED || which == LIVE_DENIED;
+        const bool found = which != LIVE && which != NOTHING && which != NEVER_USED;
         assert_int_equal(settle_find_lapsed(&s.limiter, &place), found);
         if (found) {
             assert_int_equal(place.thread, 0);
             assert_int_equal(place.slot, INDEX);
         }
-        assert_int_equal(settle_lapsed(&s.limiter), which == LOCKED);
-        assert_int_equal(used_of(&s, 0), which == LAPSED ? 6 : 0);
-        assert_int_equal(load_relaxed(&s.account->denied_counted), which == DENIED ? 3 : 0);
-        assert_int_equal(load_relaxed(&s.slot->grant) != 0, which != LAPSED);
+        assert_int_equal(settle_lapsed(&s.limiter), which == LOCKED || which == MARKED);
+        assert_int_equal(used_of(&s, 0), charged ? 6 : 0);
+        assert_int_equal(load_relaxed(&s.account->denied_counted), which == DENIED || which == LIVE_DENIAL ? 3 : 0);
+        assert_int_equal(load_relaxed(&s.slot->grant) != 0, !charged && which != MARKED);
         assert_int_equal(load_relaxed(&s.account->lock), which == LOCKED ? 9 : 0);
         subject_close(&s);
     }
@@ -594,6 +664,54 @@ static void test_the_slot_of_a_set_that_was_used_longest_ago_goes_to_a_key_that_
     assert_int_equal(s.t->accounts[slots[1]].touched, 23);
     free(set);
     subject_close(&s);
+}
+
+/* During a halt: a cell has the mark of another settler, or a new key's set is locked. */
+static void test_a_slot_that_cannot_be_settled_or_given_to_a_key_is_unlocked(void **state)
+{
+    (void) state;
+    enum { GIVEN, GIVEN_NOT_SETTLED, TAKEN_NOT_SETTLED, TAKEN_OF_OTHER_LIMITS, CASES };
+    for (int which = 0; which < CASES; which++) {
+        struct subject s;
+        subject_open(&s, WEIR_FIXED_WINDOW, 2, false);
+        struct process *process = &s.limiter.process;
+        const weir_key key = {.hash = NAME, .data = "k", .length = 1};
+        const size_t set = table_first_set(&process->table, cell_hash(&s.policy, &key, 0));
+        const size_t first = slot_set(s.t, NAME);
+        const size_t index = first + 1;
+        const bool settled = which == GIVEN || which == TAKEN_OF_OTHER_LIMITS;
+        for (size_t i = first; i < first + SLOT_WAYS; i++) {
+            slot_set_hash(s.t, i, NAME + (i - first) * 1024);
+            s.t->accounts[i].touched = i == index ? 7 : 8;
+        }
+        slot_set_hash(s.t, first, NAME + 5 * 1024);
+        slot_set_hash(s.t, index, which >= TAKEN_NOT_SETTLED ? NAME : NAME + 1024);
+        struct slot_account *account = &s.t->accounts[index];
+        bare_occupy(process, &s.policy, CELL, 70, rule_fresh(s.rule, NOW_NS));
+        (void) cell_hold(cell_of(&s, 0), HELD_PIN + 10);
+        account->limit_count = 1;
+        account->cells[0] = CELL;
+        account->rules[0] = *s.rule;
+        account->granted_ns = NOW_NS;
+        store_relaxed(&account->granted, 10);
+        store_relaxed(&s.t->slots[index].used, 4);
+        if (!settled) {
+            store_relaxed(&cell_of(&s, 0)->state.b, load_relaxed(&cell_of(&s, 0)->state.b) | CELL_MARK);
+        }
+        assert_true(table_trylock(&process->table, set));
+        store_relaxed(&process->shared->halted_by, 1);
+        *recent_key(s.t, NAME) = recent_fingerprint(NAME, 9);
+        assert_int_equal(slot_take(s.t, &s.policy, &key, 9, NOW_NS), SLOT_NONE);
+        assert_int_equal(load_relaxed(&account->lock), 0);
+        assert_int_equal(account->touched, 7);
+        assert_int_equal(load_relaxed(&account->granted), settled ? 0 : 10);
+        assert_int_equal(load_relaxed(&s.t->slots[index].hash) == 0, settled);
+        assert_int_equal(account->limit_count, settled ? 0 : 1);
+        store_relaxed(&cell_of(&s, 0)->state.b, load_relaxed(&cell_of(&s, 0)->state.b) & ~CELL_MARK);
+        assert_int_equal(used_of(&s, 0), settled ? 4 : 0);
+        assert_int_equal(load_relaxed(&cell_of(&s, 0)->held) & HELD_IN_USE, settled ? 0 : HELD_PIN + 10);
+        subject_close(&s);
+    }
 }
 
 static void test_units_go_back_to_a_grant_of_the_present_on_which_they_passed(void **state)
@@ -766,10 +884,34 @@ static void test_a_key_is_found_in_each_way_of_its_set_and_in_no_other(void **st
     subject_close(&s);
 }
 
+/* Of keys without a slot that have one place in a thread's memory, the last one is remembered for the epoch. */
+static void test_a_key_is_taken_for_another_one_only_where_32_bits_of_both_are_alike(void **state)
+{
+    (void) state;
+    struct subject s;
+    subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
+    for (unsigned bit = 8; bit < 40; bit++) {
+        const uint64_t other = NAME ^ UINT64_C(1) << bit;
+        assert_ptr_equal(recent_key(s.t, other), recent_key(s.t, NAME));
+        assert_false(slot_is_recent(s.t, NAME, EPOCH + bit));
+        assert_true(slot_is_recent(s.t, NAME, EPOCH + bit));
+        assert_false(slot_is_recent(s.t, other, EPOCH + bit));
+        assert_true(slot_is_recent(s.t, other, EPOCH + bit));
+        assert_false(slot_is_recent(s.t, NAME, EPOCH + bit));
+    }
+    for (unsigned bit = 40; bit < 51; bit++) {
+        const uint64_t other = NAME ^ UINT64_C(1) << bit;
+        assert_ptr_not_equal(recent_key(s.t, other), recent_key(s.t, NAME));
+        assert_in_range(recent_key(s.t, other) - s.t->recent_keys, 0, RECENT_COUNT - 1);
+    }
+    subject_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_passed_is_charged_once_and_what_is_held_is_released),
+        cmocka_unit_test(test_denials_of_a_slot_that_has_no_key_are_nobodys),
         cmocka_unit_test(test_a_slot_that_another_thread_settles_is_not_released),
         cmocka_unit_test(test_a_settling_that_was_not_ended_goes_on_where_it_was),
         cmocka_unit_test(test_a_settler_waits_for_the_mark_of_another_one_and_gives_up_for_a_repair),
@@ -779,14 +921,17 @@ int main(void)
         cmocka_unit_test(test_a_slot_of_the_dead_is_settled_and_free_and_one_that_the_dead_had_locked_goes_on),
         cmocka_unit_test(test_who_waits_for_units_yields_naps_and_then_gives_up),
         cmocka_unit_test(test_grants_and_denials_of_a_key_are_taken_back_from_the_threads_that_have_them),
+        cmocka_unit_test(test_a_key_is_taken_back_from_all_of_many_threads_but_the_one_that_asks),
         cmocka_unit_test(test_a_lapsed_slot_is_found_and_settled_and_a_live_or_locked_one_is_left),
         cmocka_unit_test(test_a_grant_is_sized_by_what_the_key_used_lately),
         cmocka_unit_test(test_the_slot_of_a_set_that_was_used_longest_ago_goes_to_a_key_that_comes_twice),
+        cmocka_unit_test(test_a_slot_that_cannot_be_settled_or_given_to_a_key_is_unlocked),
         cmocka_unit_test(test_units_go_back_to_a_grant_of_the_present_on_which_they_passed),
         cmocka_unit_test(test_a_slot_answers_by_what_was_published),
         cmocka_unit_test(test_a_peek_at_an_unused_window_says_that_it_is_unused),
         cmocka_unit_test(test_a_cached_denial_answers_the_cost_it_was_of),
         cmocka_unit_test(test_a_key_is_found_in_each_way_of_its_set_and_in_no_other),
+        cmocka_unit_test(test_a_key_is_taken_for_another_one_only_where_32_bits_of_both_are_alike),
     };
     return cmocka_run_group_tests_name("unit/thread/settling", tests, NULL, NULL);
 }

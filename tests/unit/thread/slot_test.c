@@ -415,6 +415,33 @@ static void test_a_piece_ends_where_it_is_to_end(void **state)
     end();
 }
 
+/* A piece looks at a sixteenth of all slots, and at 2,048 at least; not at a handle that nobody has ever had. */
+static void test_a_pass_ends_with_the_last_handle_that_was_ever_attached(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t threads;
+        unsigned pieces;
+    } rows[] = {{1, 1}, {2, 1}, {3, 2}, {32, 16}, {33, 16}, {40, 16}};
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000000, .period_ns = 24 * HOUR};
+    const weir_policy policy = {.name = "p", .limits = &limit, .limit_count = 1, .scope = WEIR_SCOPE_PROCESS};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        begin_sized(&policy, 1, rows[i].threads + 1, 300000);
+        for (uint32_t n = 1; n < rows[i].threads; n++) {
+            assert_non_null(weir_attach(d.w));
+        }
+        assert_int_equal(d.t->slot_count, 1024);
+        struct settle_pass pass = {.slots = 0};
+        for (int pass_number = 0; pass_number < 2; pass_number++) {
+            for (unsigned piece = 1; piece <= rows[i].pieces; piece++) {
+                assert_int_equal(settle_piece(&d.w->limiter, &pass), piece == rows[i].pieces);
+            }
+            assert_true(settle_pass_begins(&pass));
+        }
+        weir_close(d.w);
+    }
+}
+
 /* Epochs are few bits and come again. The units of a settled grant are others' by then. */
 static void test_a_settled_grant_answers_nothing_when_its_epoch_comes_again(void **state)
 {
@@ -661,6 +688,7 @@ int main(void)
         cmocka_unit_test(test_a_slot_before_the_place_of_another_threads_first_one_is_settled),
         cmocka_unit_test(test_a_pass_settles_all_slots_by_pieces),
         cmocka_unit_test(test_a_piece_ends_where_it_is_to_end),
+        cmocka_unit_test(test_a_pass_ends_with_the_last_handle_that_was_ever_attached),
         cmocka_unit_test(test_a_settled_grant_answers_nothing_when_its_epoch_comes_again),
         cmocka_unit_test(test_what_a_thread_was_granted_by_one_tier_it_can_spend_by_another),
         cmocka_unit_test(test_units_of_a_grant_are_no_earlier_in_a_log_than_they_passed),

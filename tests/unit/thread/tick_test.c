@@ -5,6 +5,10 @@
  *
  * Guards: src/thread/tick.c, src/thread/policy_snapshot.c, src/thread/policy_snapshot.h, src/thread/thread.h
  */
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "limiter/weir_private.h"
 #include "support/bare_process.h"
 #include "thread/policy_snapshot.h"
@@ -117,6 +121,52 @@ static void test_fleet_time_goes_back_by_a_step_alone_and_each_change_ends_all_g
     expect_line(4, MONOTONIC_NS + 7 - SECOND, next_ns);
     assert_int_equal(load_relaxed(&d.line->offset_ns), OFFSET_NS - SECOND);
     end();
+}
+
+/* What another thread does between two instructions of this one: at its first write to the page of the line. */
+static struct {
+    void *page;
+    size_t size;
+    uint64_t offset_ns, now_ns;
+} between;
+
+static void write_is_stopped(int number)
+{
+    (void) number;
+    (void) mprotect(between.page, between.size, PROT_READ | PROT_WRITE);
+    store_relaxed(&d.line->offset_ns, between.offset_ns);
+    store_relaxed(&d.line->now_ns, between.now_ns);
+}
+
+/* A thread has read the clock and the old offset, and writes the time when the offset has moved. */
+static void test_a_thread_that_is_late_with_its_time_does_not_undo_a_step_back(void **state)
+{
+    (void) state;
+    static const struct {
+        int64_t step_ns;              /* of the offset */
+        uint64_t now_ns, expected_ns; /* since the start: what the other thread writes, and what it is in the end */
+    } rows[] = {{-(int64_t) SECOND, 0, SECOND},
+                {-(int64_t) (10 * MILLISECOND), 0, 2 * SECOND - 10 * MILLISECOND},
+                {1 - (int64_t) (10 * MILLISECOND), 0, 2 * SECOND}, /* slewing: time stands still instead */
+                {0, 2 * SECOND - 1, 2 * SECOND},
+                {0, 5 * SECOND, 5 * SECOND},
+                {(int64_t) SECOND, 0, 2 * SECOND}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        begin();
+        between.size = (size_t) sysconf(_SC_PAGESIZE);
+        between.page = (void *) ((uintptr_t) d.line & ~(uintptr_t) (between.size - 1));
+        between.offset_ns = OFFSET_NS + (uint64_t) rows[i].step_ns;
+        between.now_ns = OFFSET_NS + MONOTONIC_NS + rows[i].now_ns;
+        const struct sigaction action = {.sa_handler = write_is_stopped};
+        struct sigaction before;
+        assert_int_equal(sigaction(SIGSEGV, &action, &before), 0);
+        assert_int_equal(mprotect(between.page, between.size, PROT_READ), 0);
+        tick_raise(d.limiter, MONOTONIC_NS + 2 * SECOND);
+        assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+        assert_int_equal(load_relaxed(&d.line->offset_ns), between.offset_ns);
+        assert_int_equal(load_relaxed(&d.line->now_ns) - OFFSET_NS - MONOTONIC_NS, rows[i].expected_ns);
+        end();
+    }
 }
 
 static void test_the_age_of_the_fleets_news_is_that_at_the_tick(void **state)
@@ -289,6 +339,31 @@ static void test_a_thread_caches_what_holds_for_all_keys_of_a_policy_in_an_epoch
     }
 }
 
+static void test_a_handle_drops_the_epochs_of_its_snapshots_and_nothing_else(void **state)
+{
+    (void) state;
+    begin();
+    struct weir_thread *t = d.t;
+    unsigned char *const first = (unsigned char *) t->snapshots;
+    const unsigned char *const last = (unsigned char *) (t->queues + POLICY_SNAPSHOTS_KEPT);
+    const unsigned char *const all = (unsigned char *) t->slots + d.limiter->thread_size;
+    const size_t size = (size_t) (last - first);
+    const size_t more = size + sizeof(struct policy_queue); /* what lies behind */
+    assert_true(first + more <= all);
+    memset(first, 0x55, more);
+    policy_snapshot_drop(t);
+    for (size_t i = 0; i < POLICY_SNAPSHOTS_KEPT; i++) {
+        assert_int_equal(t->snapshots[i].epoch, 0);
+        assert_int_equal(t->queues[i].epoch, 0);
+        t->snapshots[i].epoch = t->queues[i].epoch = UINT32_C(0x55555555);
+    }
+    for (size_t i = 0; i < more; i++) {
+        assert_int_equal(first[i], 0x55);
+    }
+    memset(first, 0, more);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -296,10 +371,12 @@ int main(void)
         cmocka_unit_test(test_the_last_epoch_is_followed_by_the_first_and_never_by_sleep_or_none),
         cmocka_unit_test(test_no_epoch_begins_while_all_sleep_and_a_new_one_does_when_they_wake),
         cmocka_unit_test(test_fleet_time_goes_back_by_a_step_alone_and_each_change_ends_all_grants),
+        cmocka_unit_test(test_a_thread_that_is_late_with_its_time_does_not_undo_a_step_back),
         cmocka_unit_test(test_the_age_of_the_fleets_news_is_that_at_the_tick),
         cmocka_unit_test(test_a_thread_decides_by_the_tick_and_looks_at_the_clock_now_and_then),
         cmocka_unit_test(test_a_snapshot_has_the_numbers_of_a_policy_with_one_limit_of_its_own),
         cmocka_unit_test(test_a_thread_caches_what_holds_for_all_keys_of_a_policy_in_an_epoch),
+        cmocka_unit_test(test_a_handle_drops_the_epochs_of_its_snapshots_and_nothing_else),
     };
     return cmocka_run_group_tests_name("unit/thread/tick", tests, NULL, NULL);
 }
