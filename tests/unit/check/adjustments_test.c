@@ -286,8 +286,8 @@ static void test_a_reservation_of_several_limits_is_refused_while_others_hold_un
     }
 }
 
-/* Nobody knows what the key has used, so the request is refused, and may come again in a second. */
-static void test_a_reservation_that_finds_no_memory_for_its_log_is_untracked(void **state)
+/* Nobody knows what the key has used, so a request is refused, and may come again in a second. */
+static void test_a_reservation_or_a_charge_that_finds_no_memory_for_its_log_is_untracked(void **state)
 {
     (void) state;
     const weir_limit limits[] = {of_units(kinds[2], WEIR_MAX_LOG_UNITS), of_units(kinds[0], WEIR_MAX_LOG_UNITS)};
@@ -309,6 +309,9 @@ static void test_a_reservation_that_finds_no_memory_for_its_log_is_untracked(voi
         assert_int_equal(stats.allowed_count, name[0] - 'a');
         assert_int_equal(left(&key), WEIR_MAX_LOG_UNITS);
         assert_true(!weir_reserve(d.t, &d.key, WEIR_MAX_LOG_UNITS, 0, &wait_ns) && wait_ns == SECOND);
+        weir_charge(d.t, &d.key, WEIR_MAX_LOG_UNITS);
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.untracked_count, 3);
     }
 }
 
@@ -629,7 +632,7 @@ int main(void)
         cmocka_unit_test(test_a_refund_of_a_log_takes_the_units_of_other_threads_grants_first),
         cmocka_unit_test(test_a_reservation_queues_behind_units_that_are_held),
         cmocka_unit_test(test_a_reservation_of_several_limits_is_refused_while_others_hold_units),
-        cmocka_unit_test(test_a_reservation_that_finds_no_memory_for_its_log_is_untracked),
+        cmocka_unit_test(test_a_reservation_or_a_charge_that_finds_no_memory_for_its_log_is_untracked),
         cmocka_unit_test(test_a_reservation_waits_by_the_rate_that_a_queue_has_now),
         cmocka_unit_test(test_a_change_of_a_queue_holds_for_the_next_reservation),
         cmocka_unit_test(test_refused_reservations_name_the_key_that_is_refused_most),
