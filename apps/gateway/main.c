@@ -157,7 +157,7 @@ static int fit_descriptors(struct gateway *gateway)
 {
     struct gateway_options *options = &gateway->options;
     struct rlimit limit = {.rlim_max = 0};
-    (void) getrlimit(RLIMIT_NOFILE, &limit); /* of what there is it does not fail */
+    (void) getrlimit(RLIMIT_NOFILE, &limit); /* it fails for limits alone that no system has */
     limit.rlim_cur = limit.rlim_max;
     (void) setrlimit(RLIMIT_NOFILE, &limit);
     /* A reload may add listeners and backends. */

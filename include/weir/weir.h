@@ -492,8 +492,8 @@ typedef void (*weir_policy_fn)(void *arg, const weir_policy_info *info);
 /*
  * Calls `each` for every policy of the present set, in the order in which the policies were given, and returns their
  * number. `each` NULL: returns the number alone. `info` is readable until `each` returns; `each` must not call into the
- * same weir. Overrides and outages do not change what is listed. Where another process has set the policies, and this
- * one had no memory for a copy of them, only so many are listed as this process knows.
+ * same weir. Overrides and outages do not change what is listed. If another process has set the policies, and this one
+ * had no memory for a copy of them, it lists no more policies than it knows.
  * Threads: any. Takes a lock. Allocates: nothing.
  */
 WEIR_API size_t weir_list_policies(const weir *w, weir_policy_fn each, void *arg);

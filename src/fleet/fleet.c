@@ -162,9 +162,9 @@ static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint
     if (monotonic_ns >= schedule->extra_ns) {
         schedule->extra_ns = UINT64_MAX;
     }
-    const bool next = monotonic_ns >= schedule->next_ns;
-    schedule->regular = next && !idle;
-    if (next) {
+    const bool interval_is_over = monotonic_ns >= schedule->next_ns;
+    schedule->regular = interval_is_over && !idle;
+    if (interval_is_over) {
         const uint64_t interval_ns = fleet->process->interval_ns;
         schedule->phase_ns = schedule->begun_ns != 0 ? schedule->phase_ns : monotonic_ns;
         const uint64_t late_ns = (monotonic_ns - schedule->phase_ns) % interval_ns;

@@ -47,7 +47,10 @@ static int no_memory(int result, weir_error *error)
                              : error_set(error, result, "out of memory for the entries of single keys");
 }
 
-/* A denial looks for grants of the tiers of its set alone, and some of the old set's may be gone. */
+/*
+ * Takes back what threads were granted under the old policies. A check that finds no room takes back the grants under
+ * the policies in force alone, so units under a tier that has been removed would be missing until the next pass.
+ */
 static void settle_old_grants(struct limiter *limiter)
 {
     const unsigned lane = rcu_enter_lane(limiter);

@@ -14,7 +14,7 @@ struct policy_list {
 
 /*
  * Reads the overrides of a file; they are of these policies. `names` has the forms of keys. 0, and the caller frees the
- * list with overrides_drop; -EINVAL, -ENOSPC or -ENOMEM with a sentence that names the place.
+ * list with overrides_drop; -EINVAL, -ENOSPC or -ENOMEM with a sentence that names the place, and there is no list.
  */
 int file_entries_read(const struct policy_file *file, const char *path, const struct policy_list *policies,
                       const struct policy_names *names, struct override_list *out, weir_error *error);

@@ -326,7 +326,7 @@ int file_policies_read(const struct text_file *file, const struct tree *tree, co
                        struct file_policies *out)
 {
     const struct load load = {file, tree, out};
-    /* Room for the most that there may be: that is half a megabyte. */
+    /* There is room for as many policies as there may be, which takes half a megabyte. */
     *out = (struct file_policies){.policies = calloc(WEIR_MAX_POLICIES, sizeof(*out->policies)),
                                   .sources = calloc(WEIR_MAX_POLICIES, sizeof(*out->sources))};
     if (out->policies == NULL || out->sources == NULL) {

@@ -9,7 +9,8 @@
 /* No word is longer; what is longer is near none. */
 #define LETTERS_MAX 24
 
-/* In lower case, with '_' for '-' and ' ', over an empty text. False: it is empty or too long. */
+/* Writes the text in lower case, with '_' for '-' and ' ', into `out`, which is all zeros before. False: it is empty or
+ * too long. */
 static bool fold(const char *text, char out[LETTERS_MAX + 1])
 {
     const size_t length = strnlen(text, LETTERS_MAX + 1);

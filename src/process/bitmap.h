@@ -43,8 +43,8 @@ void bitmap_clear(struct bitmap *bitmap, uint32_t cell);
 size_t bitmap_count(const struct bitmap *bitmap);
 
 /*
- * Takes out and returns the next cell from *cursor on and below `end` (all cells, at most), and moves *cursor behind
- * it; BITMAP_NONE when there is none. One caller at a time.
+ * Takes out and returns the next cell from *cursor on and below `end`, and moves *cursor behind it; BITMAP_NONE when
+ * there is none. `end` is at most the number of cells. One caller at a time.
  */
 uint32_t bitmap_next(struct bitmap *bitmap, uint32_t *cursor, uint32_t end);
 

@@ -74,7 +74,8 @@ static void test_what_is_left_is_the_budget_rounded_by_the_dither(void **state)
     assert_true(between > TIMES / 10);
 }
 
-/* 10 units a second for half a second, or as many beside each unit here as the demands say, whichever is less. */
+/* Others may have admitted 10 units a second for half a second, or as many beside each unit here as the demands say:
+ * the lesser counts. */
 static void test_others_have_admitted_what_they_ask_for_at_most_and_their_part_beside_ours(void **state)
 {
     (void) state;

@@ -205,7 +205,7 @@ static void test_a_new_key_takes_over_the_least_count_and_is_sure_of_its_own(voi
                     (list.counts[before] == list.counts[top[i]] && list.sure[before] >= list.sure[top[i]]));
     }
     assert_int_equal(top_k_top(&list, top, 0), 0);
-    /* And of those that are as sure the one that has its counter for longer. */
+    /* Where two are as sure, the one that has had its counter for longer comes first. */
     const struct top_k ties = {.used = 4, .counts = {7, 7, 9, 7}, .sure = {3, 5, 1, 3}};
     static const uint8_t expected[] = {2, 1, 0, 3};
     assert_int_equal(top_k_top(&ties, top, TOP_K_COUNT), sizeof(expected));

@@ -114,7 +114,7 @@ static void test_keys_are_asked_for_by_zipfs_law(void **state)
     assert_int_equal(demand_key(&sim), 0);
 }
 
-/* Requests of several keys against a log and a window, which may both have to have room. */
+/* The requests are of several keys; some rows have a log and a window, of which both must have room. */
 static void test_one_limiter_that_sees_every_request_counts_all_of_them(void **state)
 {
     (void) state;
@@ -220,7 +220,7 @@ static void test_the_result_tells_what_was_counted(void **state)
     sim.recovered_ns = 4500 * MILLISECOND;
     sim_get_result(&sim, &result);
     assert_true(result.recovered_s == 1.5);
-    /* Of nothing. */
+    /* In a run in which nobody asked, nothing is divided by zero. */
     sim.stat_end = 1;
     sim.asked = sim.one_admitted = sim.seconds = 0;
     sim.flow_admitted = 0;

@@ -106,7 +106,7 @@ static void test_an_address_is_printed_as_it_is_written(void **state)
     struct address near = address_of("[::1]:7"), far = near;
     far.u.v6.sin6_scope_id = 3;
     assert_false(address_is_same(&near, &far));
-    /* Of a name the first of IPv4. */
+    /* A name stands for its first address of IPv4. */
     const struct address name = address_of("localhost:7");
     assert_int_equal(name.u.any.sa_family, AF_INET);
     assert_int_equal(name.u.v4.sin_addr.s_addr, htonl(INADDR_LOOPBACK));

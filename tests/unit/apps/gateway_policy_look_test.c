@@ -87,7 +87,7 @@ static void test_what_a_file_lacks_and_what_limits_nothing_is_told(void **state)
                                "w: policy \"SOURCE\" " NOTHING "w: policy \"far\" " NOTHING},
         {"a b overall", "w: no policy \"source\" (it has \"a\", \"b\"): that limit is off\n"
                         "w: policy \"a\" " NOTHING "w: policy \"b\" " NOTHING},
-        /* Of bytes few have a limit: it is named where one may be meant. */
+        /* A missing limit of bytes is said only where a name comes near it, since few files have one. */
         {"source overall sourcebytes", "w: no policy \"source_bytes\" (it has \"sourcebytes\"): that limit is off\n"
                                        "w: policy \"sourcebytes\" " NOTHING},
         {"source overall network0 Networks",
@@ -204,7 +204,7 @@ static void test_a_file_has_its_policies_with_their_names_and_modes(void **state
     policy_look_close(&look);
     assert_false(policy_look_open(&look, "/nonexistent", &error));
     assert_non_null(strstr(error.message, "/nonexistent"));
-    /* As many as one packet can be checked by, of either family. */
+    /* A file may have as many networks of each family as one packet can be checked by. */
     for (unsigned family = 0; family < 2; family++) {
         for (unsigned count = 6; count < 12; count++) {
             char names[400] = "source overall/x";

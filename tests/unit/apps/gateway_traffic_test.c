@@ -395,7 +395,7 @@ static void test_rows_come_at_their_times_and_tell_rates_and_parts(void **state)
     (void) snprintf(last, sizeof(last), "%8.1f  %-12s %8u %12.0f %12.0f %11.1f%%\n", 1.0, "one", 1, (double) one.sent,
                     (double) one.replies, 100.0 * (double) one.replies / (double) one.sent);
     assert_string_equal(at - strlen(last), last);
-    /* Until it is told to end; of what was not sent, none returned. */
+    /* Without a time it runs until it is told to end. What was not sent has not returned either. */
     begin(0);
     s->interrupt_at = 50;
     run("--to :7001 --seconds 0 --client none,2,0 --client idle,1,1", rows);

@@ -94,7 +94,7 @@ static void test_a_text_grows_and_stays_whole_or_says_that_it_is_not(void **stat
         assert_memory_equal(text.bytes, wanted, length);
         assert_int_equal(pool[taken - 1], '#'); /* nothing was written behind its memory */
         assert_true(calls < 12);
-        /* No memory. */
+        /* Without memory the text stays as it is, and says so. */
         refused_from = calls;
         text_add(&text, "%200000u", 1);
         assert_true(text.failed && text.length == length);
@@ -146,7 +146,7 @@ static void test_a_variable_says_what_a_decision_came_to(void **state)
             assert_memory_equal(value.data, wanted, strlen(wanted));
             assert_true(value.valid && value.no_cacheable);
         }
-        /* Where no policy was asked there is none. */
+        /* A request that asked no policy has no such value. */
         memset(&value, 0, sizeof(value));
         checked.policy = NULL;
         assert_int_equal(variable_write((ngx_pool_t *) (void *) pool, &value, &checked, which), NGX_OK);
@@ -262,7 +262,7 @@ static void test_names_stay_known_and_the_latest_cycle_says_what_they_are(void *
     assert_true(known_policies_add(&known, &block, NULL));
     assert_int_equal(known.count, 4);
     check_own(&known, (const char *const[]){"b", "c"}, (const uint64_t[]){120, 60}, 2);
-    /* And a name of the file may become a zone's. */
+    /* A name that was the file's may become a zone's. */
     own[0] = own_of("file", 6, false);
     block.own = (ngx_array_t){.elts = own, .nelts = 1};
     block.file.policies.nelts = 0;

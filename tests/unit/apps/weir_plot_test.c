@@ -153,7 +153,7 @@ void cairo_set_line_width(cairo_t *cr, double width)
     assert_true(width == 1.5);
 }
 
-/* Ten points a letter. */
+/* Each letter is ten points wide. */
 void cairo_text_extents(cairo_t *cr, const char *text, cairo_text_extents_t *extents)
 {
     (void) cr;
@@ -269,7 +269,7 @@ static void test_each_curve_each_mark_and_each_text_is_in_its_place(void **state
         assert_true(has(line) && has(text));
     }
     assert_true(has("0.2,0.2,0.2 text 80 38 requests a second"));
-    /* Steps of 197.5 points. */
+    /* Each of the four steps is 197.5 points wide. */
     assert_true(has("0.6,0.6,0.6 line 80,215 277.5,215 277.5,50 475,50 475,270 672.5,270 672.5,160 870,160"));
     assert_true(has("0.1,0.45,0.75 line 80,215 277.5,215 277.5,160 475,160 475,270 672.5,270 672.5,187.5 870,187.5"));
     assert_true(has("0.85,0.25,0.15 line 80,270 277.5,270 277.5,160 475,160 475,270 672.5,270 672.5,242.5 870,242.5"));

@@ -77,7 +77,7 @@ static void test_standard_input_is_read_to_its_end_in_whatever_pieces_it_comes(v
         assert_int_equal(count, 2);
         assert_int_equal(input.length, 0);
     }
-    /* As much as a file may have, and a byte more. */
+    /* A file may be that large, and not a byte larger. */
     memcpy(text + MOST - usual, policy, usual);
     memset(text, '\n', usual);
     for (size_t i = 2; i < 5; i++) {
@@ -87,7 +87,7 @@ static void test_standard_input_is_read_to_its_end_in_whatever_pieces_it_comes(v
         assert_true(result < 0 && policy_probe_is_bad(result));
         assert_int_equal(strncmp(error.message, "<stdin>: ", 9), 0);
     }
-    /* What is wrong with it, and what cannot be read. */
+    /* It says what is wrong with the file, and what cannot be read. */
     assert_int_equal(load("policies: 7\n", 12, 5, &error, &count), -EINVAL);
     assert_int_equal(strncmp(error.message, "<stdin>:1:", 10), 0);
     weir *w = NULL;

@@ -31,7 +31,7 @@ const struct top_policy *top_status_policy(const struct top_status *status, cons
     return NULL;
 }
 
-/* Of two seconds. */
+/* Two seconds lie between the two readings. */
 double top_rate(const struct top_node *node, uint64_t now, uint64_t before)
 {
     return node->has_before ? (double) (now - before) / 2 : -1;
@@ -260,7 +260,7 @@ static void test_policies_are_sums_over_nodes_in_the_order_that_is_wanted(void *
                "c                                enforce     1 none                    -        -        -        -");
     nodes_of[1].has_before = true;
     top_view_free(&view);
-    /* Of what is offered, what is denied is a part. */
+    /* What is offered includes what is denied. */
     static struct top_policy both[] = {{.name = "a", .allowed = 140, .denied = 40},
                                        {.name = "b", .allowed = 120, .denied = 80}};
     struct top_node one = {.address = "a", .up = true, .has_before = true};

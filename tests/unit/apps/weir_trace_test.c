@@ -453,7 +453,7 @@ static void test_addresses_are_keys_of_their_bytes_and_other_texts_differ_from_a
     assert_int_equal(record.length, 254);
     fields_text(&record, (struct span){text, 256});
     assert_int_equal(record.length, KEY_MOST);
-    /* So are a quoted one of CSV, and an escaped one of JSON. */
+    /* A quoted text of CSV and an escaped one of JSON are cut as well. */
     for (unsigned i = 0; i < 2; i++) {
         char line[500];
         struct selection selection = {.key = KEY_FIELD, .key_name = "k"};

@@ -201,7 +201,7 @@ static void test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left(void 
     assert_int_equal(weir_unlink(name), 0);
 }
 
-/* In a process that has closed its standard input. */
+/* A process that has closed its standard input gets this descriptor. */
 static void test_descriptor_0_is_one_like_any_other(void **state)
 {
     (void) state;

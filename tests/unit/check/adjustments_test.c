@@ -53,7 +53,7 @@ static void test_a_refund_gives_back_what_was_taken_to_any_thread_at_once(void *
     }
 }
 
-/* But for a log, of which the latest units are those of grants. */
+/* A log is left out: its latest units are those of grants, and a refund takes the latest ones. */
 static void test_a_refund_of_units_that_are_charged_leaves_other_threads_their_grants(void **state)
 {
     (void) state;

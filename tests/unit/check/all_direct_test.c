@@ -385,7 +385,7 @@ static void test_a_key_that_finds_no_cell_leaves_the_others_as_they_were(void **
         assert_int_equal(request(NULL, count, &v), count == 2);
         assert_true(count == 3 || (v.would_deny && v.remaining == LIMIT - 1));
         weir_get_stats(d.node->w, &after);
-        /* Of a request that nobody can track no key would be denied. */
+        /* Only the key in shadow mode would have been denied: no other key is, when nobody can track the request. */
         assert_int_equal(after.would_deny_count - before.would_deny_count, 1);
         assert_int_equal(after.allowed_count - before.allowed_count, count);
         assert_int_equal(after.denied_count - before.denied_count, count == 2 ? 4 : 6);

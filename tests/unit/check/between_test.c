@@ -622,7 +622,7 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
     }
 }
 
-/* So one at a time reserves more than a cell can hold of many requests at once. */
+/* A cell cannot hold the reservations of many such requests at once, so they come one at a time. */
 static void test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them(void **state)
 {
     (void) state;

@@ -156,7 +156,7 @@ static void test_a_bucket_without_a_fleet_is_right_for_eight_years(void **state)
     }
 }
 
-/* Or neither of them does, where policies are being changed at the moment. */
+/* While somebody changes the policies, the origin and the rules both stay where they are. */
 static void test_the_origin_moves_with_the_rules_of_all_policies(void **state)
 {
     (void) state;

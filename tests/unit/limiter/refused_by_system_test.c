@@ -172,7 +172,7 @@ struct opening {
     size_t mapped; /* 0: not looked at */
 };
 
-/* But for the heap, which grows by pieces. */
+/* The bytes that are mapped, without the heap, which grows by pieces. */
 static size_t mapped_size(void)
 {
     return count_mapped_pages() * (size_t) sysconf(_SC_PAGESIZE) - (uintptr_t) sbrk(0);

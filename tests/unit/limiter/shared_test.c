@@ -556,7 +556,7 @@ static void test_it_is_said_once_that_an_old_segment_was_given_up(void **state)
     (void) weir_unlink(other);
 }
 
-/* Its places then have this process's id and start, and nobody is there. */
+/* After exec its places still have the process's id and its start, but nobody uses them. */
 static void test_a_process_that_called_exec_counts_as_gone_wherever_it_was_entered(void **state)
 {
     (void) state;
@@ -588,7 +588,7 @@ static void test_a_process_that_called_exec_counts_as_gone_wherever_it_was_enter
     }
 }
 
-/* Of policies and rates there may be 100 MiB. */
+/* Policies and rates may come to 100 MiB, of which the system has only what is used. */
 static void test_what_may_be_needed_later_takes_no_memory_before(void **state)
 {
     (void) state;

@@ -142,7 +142,7 @@ static void expect_refused(int code, const char *says)
     assert_string_equal(error.message, says);
 }
 
-/* It is left as it is, and the lock of it is given back. */
+/* The opener leaves such memory as it is, and gives its lock back. */
 static void test_memory_that_others_may_have_written_is_refused(void **state)
 {
     (void) state;
@@ -178,7 +178,7 @@ static void test_memory_that_others_may_have_written_is_refused(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
-/* As a forked child does that joins; here the descriptor of the lock is 0. */
+/* A forked child that joins takes the lock again. Here the lock's descriptor is 0. */
 static void test_a_lock_that_is_taken_again_is_given_back(void **state)
 {
     (void) state;

@@ -151,7 +151,7 @@ static void test_a_text_that_a_form_should_not_write_is_not_used(void **state)
     assert_int_equal(key_form_read(NULL, bytes, longest + 1), KEY_FORM_SIZE);
 }
 
-/* Longer than any address. */
+/* This is longer than any address. */
 #define LONG_HOST "0000:0000:0000:0000:0000:ffff:255.255.255.2555"
 
 /* Each network with one bit of its address set: it is one where the bit lies within the prefix. */

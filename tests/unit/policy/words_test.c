@@ -130,7 +130,7 @@ static void test_an_alias_goes_before_the_nearest_word(void **state)
     assert_int_equal(words_find(&words, ""), WORD_NONE);
 }
 
-/* Whatever stands behind them in memory. */
+/* More words stand behind them in memory, and are not read. */
 static void test_the_words_and_aliases_end_with_their_counts(void **state)
 {
     (void) state;

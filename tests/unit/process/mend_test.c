@@ -17,6 +17,7 @@
 #include "process/mend.h"
 #include "process/robust_mutex.h"
 #include "support/bare_process.h"
+#include "support/commits.h"
 #include "support/independent.h"
 
 #define LIMIT 100
@@ -466,6 +467,18 @@ static bool finds_dead(void *arg)
     return true;
 }
 
+static const weir_key wanted_key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
+
+/* Opens a subject whose waiters tell `stuck`. Returns the empty cell that the key would get. */
+static uint32_t open_stuck(struct subject *s, struct stuck *stuck)
+{
+    subject_open(s, false);
+    *stuck = (struct stuck){.calls = 0};
+    s->process.free_locks = finds_dead;
+    s->process.free_arg = stuck;
+    return table_place(&s->process.table, cell_hash(&s->policy, &wanted_key, 0)).empty;
+}
+
 /* Of 8,000 looks the first 2,000 only spin. */
 static void test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead(void **state)
 {
@@ -473,31 +486,27 @@ static void test_each_lock_is_waited_for_until_its_holder_is_known_to_be_dead(vo
     enum { SET, EMPTY_CELL, PINNED_CELL, BLOCKS, OVERSIZED, REPORTS, CASES };
     for (int which = 0; which < CASES; which++) {
         struct subject s;
-        subject_open(&s, false);
+        struct stuck stuck;
+        const uint32_t at = open_stuck(&s, &stuck);
         struct table *table = &s.process.table;
-        struct stuck stuck = {.calls = 0};
-        s.process.free_locks = finds_dead;
-        s.process.free_arg = &stuck;
-        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
-        const uint64_t hash = cell_hash(&s.policy, &key, 0);
-        const uint32_t at = table_place(table, hash).empty;
+        const uint64_t hash = cell_hash(&s.policy, &wanted_key, 0);
         uint32_t cells[WEIR_MAX_LIMITS];
         struct evicted_report report;
         yields = 0;
         switch (which) {
         case SET:
             assert_true(table_trylock(table, table_first_set(table, hash)));
-            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &wanted_key, BARE_NOW_NS), TABLE_NONE);
             break;
         case EMPTY_CELL:
             assert_true(cell_lock(&table->cells[at]));
-            assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), TABLE_NONE);
+            assert_int_equal(insert_key(&s.process, &s.policy, 0, &wanted_key, BARE_NOW_NS), TABLE_NONE);
             assert_true(table_trylock(table, table_first_set(table, hash)));
             break;
         case PINNED_CELL:
             bare_occupy(&s.process, &s.policy, at, hash, (struct state){0, 0});
             assert_true(cell_lock(&table->cells[at]));
-            assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
+            assert_false(insert_pin(&s.process, &s.policy, &wanted_key, BARE_NOW_NS, cells));
             break;
         case BLOCKS:
             bare_policy_init(&s.policy, WEIR_SLIDING_LOG, LIMIT);
@@ -530,19 +539,15 @@ static void test_who_waits_for_a_cell_that_goes_to_a_key_looks_again(void **stat
     (void) state;
     for (uint64_t other = 0; other < 2; other++) { /* the key itself, or another one */
         struct subject s;
-        subject_open(&s, false);
+        struct stuck stuck;
+        const uint32_t at = open_stuck(&s, &stuck);
         struct table *table = &s.process.table;
-        struct stuck stuck = {.calls = 0};
-        s.process.free_locks = finds_dead;
-        s.process.free_arg = &stuck;
-        const weir_key key = {.data = "k", .length = 1, .hash = UINT64_C(0x1111000022220000)};
-        const uint64_t hash = cell_hash(&s.policy, &key, 0);
-        const uint32_t at = table_place(table, hash).empty;
+        const uint64_t hash = cell_hash(&s.policy, &wanted_key, 0);
         assert_true(cell_lock(&table->cells[at]));
         fills.at = at;
         fills.hash = hash + other;
         fills.table = table;
-        assert_int_equal(insert_key(&s.process, &s.policy, 0, &key, BARE_NOW_NS), at + other);
+        assert_int_equal(insert_key(&s.process, &s.policy, 0, &wanted_key, BARE_NOW_NS), at + other);
         assert_int_equal(stuck.calls, 0);
         assert_int_equal(load_relaxed(&table->cells[at + other].hash), hash);
         assert_int_equal(load_relaxed(&table->shared->key_count), 1 + other);
@@ -696,25 +701,6 @@ static void test_denials_are_collected_in_turn_by_pieces_that_are_bounded(void *
         }
     }
     process_close(&s.process);
-}
-
-/* Whether a segment has no room. The linker's --wrap leads the call here as well. */
-static struct {
-    const void *at;
-    size_t size;
-    unsigned count;
-    int result;
-} commits;
-
-int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
-
-int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
-{
-    assert_non_null(segment);
-    commits.at = at;
-    commits.size = size;
-    commits.count++;
-    return commits.result;
 }
 
 static void test_a_list_that_gets_no_memory_is_empty_and_is_tried_again(void **state)

@@ -19,6 +19,7 @@
 #include "base/memory/segment.h"
 #include "base/pages.h"
 #include "support/bare_process.h"
+#include "support/commits.h"
 #include "thread/handle.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
@@ -229,25 +230,8 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
     limiter_close(&limiter);
 }
 
-/* Calls that have memory of a segment present, and yields. The linker's --wrap leads them here as well. */
-static struct {
-    const void *at;
-    size_t size;
-    unsigned count;
-    int result;
-} commits;
+/* Yields. The linker's --wrap leads them here as well. */
 static unsigned yields;
-
-int __wrap_segment_commit(struct segment *segment, const void *at, size_t size);
-
-int __wrap_segment_commit(struct segment *segment, const void *at, size_t size)
-{
-    assert_non_null(segment);
-    commits.at = at;
-    commits.size = size;
-    commits.count++;
-    return commits.result;
-}
 
 /* Whether there is no memory for what a repair works on. */
 static bool no_memory;
