@@ -5,6 +5,7 @@
  *
  * Guards: src/limiter/background.c, src/thread/settle_pass.c
  */
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -283,20 +284,31 @@ static void test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_nex
 /* The status of the thread "weir" of this process. */
 static bool find_thread(char *status, size_t size)
 {
-    char path[64];
-    for (int id = (int) getpid(); id < (int) getpid() + 1000; id++) {
-        (void) snprintf(path, sizeof(path), "/proc/self/task/%d/status", id);
+    bool found = false;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (const struct dirent *task = readdir(tasks); !found && task != NULL; task = readdir(tasks)) {
+        char path[sizeof(task->d_name) + 32];
+        (void) snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
         FILE *in = fopen(path, "re");
-        const size_t read = in != NULL ? fread(status, 1, size - 1, in) : 0;
-        status[read] = '\0';
+        status[in != NULL ? fread(status, 1, size - 1, in) : 0] = '\0';
         if (in != NULL) {
             (void) fclose(in);
         }
-        if (strncmp(status, "Name:\tweir\n", 11) == 0) {
-            return true;
-        }
+        found = strncmp(status, "Name:\tweir\n", 11) == 0;
     }
-    return false;
+    (void) closedir(tasks);
+    return found;
+}
+
+/* Waits: for a moment /proc still shows a thread that has been joined. */
+static void expect_no_thread(char *status, size_t size)
+{
+    const uint64_t until_ns = real_ns() + PATIENCE_NS;
+    while (find_thread(status, size) && real_ns() < until_ns) {
+        nap_ms(1);
+    }
+    assert_false(find_thread(status, size));
 }
 
 /* How often it has waited for something. */
@@ -315,6 +327,7 @@ static void test_the_thread_has_a_name_and_takes_no_signals_of_the_host(void **s
     sigset_t after;
     memset(&before, 0, sizeof(before)); /* the system writes a part of them */
     memset(&after, 0, sizeof(after));
+    expect_no_thread(status, sizeof(status)); /* of an earlier test */
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &before), 0);
     weir *w = open_or_fail(NULL);
     assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
@@ -340,7 +353,7 @@ static void test_the_thread_has_a_name_and_takes_no_signals_of_the_host(void **s
         assert_true(found && times_given_up(status) >= given_up + 3);
     }
     weir_close(w);
-    assert_false(find_thread(status, sizeof(status)));
+    expect_no_thread(status, sizeof(status));
 }
 
 static uint64_t wall(void *arg)
