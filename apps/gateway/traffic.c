@@ -29,12 +29,10 @@
 #define SIZE_MAX_BYTES 1400
 #define SECOND_NS      UINT64_C(1000000000)
 #define SLOT_NS        UINT64_C(1000000)
-/* After the last packet was sent: time for replies to come home. */
-#define LINGER_NS (300 * UINT64_C(1000000))
 
 static const char usage[] =
     "weir-traffic --to ADDR --client NAME,COUNT,RATE[,SIZE] ... [--seconds N] [--offload] [--json]\n"
-    "             [--report-every MS]\n"
+    "             [--report-every MS] [--linger MS]\n"
     "weir-traffic --echo ADDR [--seconds N] [--offload]\n"
     "Sends UDP packets from many source addresses and prints what came back; or echoes what it receives.\n"
     "\n"
@@ -45,6 +43,7 @@ static const char usage[] =
     "  --offload                        packets in a row leave as one, and replies come as one (UDP_SEGMENT, UDP_GRO)\n"
     "  --json                           rows as JSON\n"
     "  --report-every MS                rows so far, every MS milliseconds\n"
+    "  --linger MS                      waits for replies until all have come, or none for MS milliseconds (300)\n"
     "  --help, --version\n";
 
 struct group {
@@ -61,7 +60,7 @@ struct traffic {
     struct address to;
     struct group groups[GROUPS_MAX];
     size_t group_count;
-    unsigned seconds, report_ms;
+    unsigned seconds, report_ms, linger_ms;
     bool json, offload;
     int epoll_fd;
     struct burst replies;
@@ -254,6 +253,15 @@ static void interrupt(int number)
     interrupted = 1;
 }
 
+static uint64_t missing_replies(const struct traffic *traffic)
+{
+    uint64_t missing = 0;
+    for (size_t g = 0; g < traffic->group_count; g++) {
+        missing += traffic->groups[g].sent - traffic->groups[g].returned;
+    }
+    return missing;
+}
+
 static void run(struct traffic *traffic)
 {
     const uint64_t start_ns = traffic_now_ns();
@@ -276,9 +284,14 @@ static void run(struct traffic *traffic)
         }
     }
     const double seconds = (double) (now_ns - start_ns) / (double) SECOND_NS;
-    const uint64_t linger_ns = now_ns + LINGER_NS;
-    while (traffic_now_ns() < linger_ns) {
+    const uint64_t linger_ns = traffic->linger_ms * SLOT_NS;
+    uint64_t until_ns = now_ns + linger_ns;
+    for (uint64_t missing = missing_replies(traffic); missing != 0 && now_ns < until_ns;) {
+        const uint64_t before = missing;
         take_replies(traffic, 10);
+        now_ns = traffic_now_ns();
+        missing = missing_replies(traffic);
+        until_ns = missing != before ? now_ns + linger_ns : until_ns;
     }
     report(traffic, seconds);
 }
@@ -291,6 +304,7 @@ static const struct option long_options[] = {
     {"offload", no_argument, NULL, 'o'},
     {"json", no_argument, NULL, 'j'},
     {"report-every", required_argument, NULL, 'r'},
+    {"linger", required_argument, NULL, 'l'},
     {"help", no_argument, NULL, 'h'},
     {"version", no_argument, NULL, 'v'},
     {NULL, 0, NULL, 0},
@@ -325,6 +339,9 @@ static void take_option(struct traffic *traffic, struct address *echo_at, int op
     case 'r':
         traffic->report_ms = parse_option(value, 1000000, "--report-every takes milliseconds up to 1000000; 0: never");
         break;
+    case 'l':
+        traffic->linger_ms = parse_option(value, 1000000, "--linger takes milliseconds up to 1000000");
+        break;
     case 'h':
         (void) fputs(usage, stdout);
         exit(0);
@@ -348,7 +365,7 @@ static void raise_file_limit(void)
 
 int main(int argc, char **argv)
 {
-    static struct traffic traffic = {.seconds = 10};
+    static struct traffic traffic = {.seconds = 10, .linger_ms = 300};
     struct address echo_at = {.length = 0};
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {

@@ -57,7 +57,7 @@ def test_a_polite_client_is_served_and_a_greedy_one_held():
 
 def test_metrics_are_prometheus_text():
     with Fixture() as f:
-        sent = f.send(1, "one,1,100")["one"]["sent"]
+        sent = f.send(1, "one,1,100", linger=30)["one"]["sent"]
         values = {}
         for line in f.get("/metrics").splitlines():
             if line.startswith("#"):
@@ -76,7 +76,7 @@ def test_metrics_are_prometheus_text():
 
 def test_sigterm_ends_it_quickly_with_its_counts():
     with Fixture() as f:
-        sent = f.send(1, "one,1,100")["one"]["sent"]
+        sent = f.send(1, "one,1,100", linger=30)["one"]["sent"]
         f.child.send_signal(signal.SIGTERM)
         assert f.child.wait(20) == 0
         assert f"offered {sent}, passed {sent}, dropped 0, replies {sent}\n" in f.log.read_text(), f.log.read_text()
@@ -97,7 +97,7 @@ def test_sigterm_reports_to_redis_what_is_left():
         with Fixture("--redis", f"unix://{redis.path}", "--redis-prefix", "left", "--sync-interval-ms", 60000,
                      policies=policies) as f:
             f.until(lambda: f.status()["redis"] == "up")
-            f.send(1, "one,1,500")
+            f.send(1, "one,1,500", linger=30)
             f.child.send_signal(signal.SIGTERM)
             assert f.child.wait(20) == 0
             passed = int(re.search(r"offered (\d+), passed \1,", f.log.read_text())[1])
@@ -160,7 +160,7 @@ def test_status_answers_beside_more_than_a_thousand_clients():
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 2000:
         raise Skipped("there are not enough file descriptors")
     with Fixture(threads=1) as f:
-        swarm = f.send(2, "swarm,1200,2400")["swarm"]
+        swarm = f.send(2, "swarm,1200,2400", linger=30)["swarm"]
         assert swarm["returned"] == swarm["sent"], swarm
         status = json.loads(f.get("/status"))
         assert status["sessions"] == 1200 and status["evicted_sessions"] == 0, status

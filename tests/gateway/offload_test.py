@@ -232,7 +232,7 @@ def test_a_packet_that_is_dropped_amid_merged_ones_changes_no_other():
 @measured
 def test_the_generator_counts_the_same_with_offload():
     with Fixture(policies=POLICIES.format(100000), backend=("--offload",)) as f:
-        client = f.send(1, "one,1,20000", options=("--offload",))["one"]
+        client = f.send(1, "one,1,20000", options=("--offload",), linger=30)["one"]
         assert client["returned"] == client["sent"] > 0, (client, f.status())
         status = f.status()
         assert status["offered"] == client["sent"], (client, status)

@@ -73,8 +73,10 @@ class Fixture:
             time.sleep(0.02)
         return result
 
-    def send(self, seconds, *clients, to=None, options=()):
-        command = [self.demo.bin / "weir-traffic", "--to", to or f"127.0.0.1:{self.port}", "--seconds", seconds, "--json", *options]
+    def send(self, seconds, *clients, to=None, options=(), linger=3):
+        """It ends with the last answer, or when none has come for `linger` seconds."""
+        command = [self.demo.bin / "weir-traffic", "--to", to or f"127.0.0.1:{self.port}", "--seconds", seconds, "--json",
+                   "--linger", 1000 * linger, *options]
         for client in clients:
             command += ["--client", client]
         out = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=True, timeout=60).stdout

@@ -135,6 +135,7 @@ def test_wrong_words_are_refused_with_what_is_taken():
                         ((*to, *client, "more"), "a word too many"), ((*to, *client, "--what"), "unknown option"),
                         ((*to, *client * 9), "8 is the most"), ((*to, "--seconds", "x", *client), "--seconds takes"),
                         ((*to, "--seconds", "1000001", *client), "--seconds takes"), ((*to, "--report-every", "-1"), "takes milliseconds"),
+                        ((*to, "--linger", "1000001", *client), "--linger takes milliseconds"),
                         *((("--client", text), "--client takes NAME,COUNT,RATE[,SIZE]") for text in
                           ("a", "a,1", "a,0,1", "a,4097,1", "a,1,100000001", "a,1,1,0", "a,1,1,1401", "a,1,1,", "a,1,1,1,1", ",1,1",
                            f"{long}n,1,1", 'a",1,1', "a,-1,1", "a,1x,1", "a, 1,1", "a,1,99999999999999999999"))):

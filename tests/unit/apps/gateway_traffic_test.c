@@ -58,6 +58,7 @@ static struct shared {
     unsigned opened, interrupt_at;
     size_t reply_turn;
     uint64_t echoed, flushed;
+    uint64_t replied_ns, silent_from; /* the last reply, and the turn from which there are none; 0: never */
 } * s;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
@@ -138,7 +139,8 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int wait_
     s->turn[s->turns].wait_ms = wait_ms;
     s->turns++;
     s->now_ns += (uint64_t) wait_ms * MILLISECOND + s->turn_ns;
-    for (size_t n = 0; s->answers && n < s->count && count < most; n++) {
+    const bool silent = s->silent_from != 0 && s->turns >= s->silent_from;
+    for (size_t n = 0; s->answers && !silent && n < s->count && count < most; n++) {
         const size_t i = (64 * s->turns + n) % s->count;
         if (s->clients[i].sent > s->clients[i].replies) {
             events[count++] = (struct epoll_event){.events = EPOLLIN, .data.u64 = s->clients[i].registered};
@@ -219,6 +221,7 @@ size_t burst_split(struct burst *burst, size_t end, struct burst_cursor *cursor,
     const uint64_t open = client->sent - client->replies;
     const uint64_t count = cursor->message < 3 ? 1 : 2;
     client->replies += open < count ? 0 : count;
+    s->replied_ns = open < count ? s->replied_ns : s->now_ns;
     return open < count ? 0 : (size_t) count;
 }
 
@@ -333,10 +336,10 @@ static void test_each_client_sends_in_turn_what_is_due_by_then(void **state)
             end_ns = elapsed_ns + MILLISECOND + turns_ns[i];
         }
         assert_true(end_ns >= 2 * SECOND && end_ns - MILLISECOND - turns_ns[i] < 2 * SECOND);
-        /* Then it waits for replies. */
-        assert_int_equal(s->turn[s->turns - 1].wait_ms, 10);
-        assert_true(s->now_ns >= START_NS + end_ns + 300 * MILLISECOND);
-        assert_true(s->now_ns < START_NS + end_ns + 310 * MILLISECOND + turns_ns[i]);
+        /* Then it waits for replies, until the last is there. */
+        assert_int_equal(s->turn[s->turns - 1].wait_ms, s->now_ns == START_NS + end_ns ? 1 : 10);
+        assert_true(s->now_ns == START_NS + end_ns || s->now_ns == s->replied_ns);
+        assert_int_equal(sum_of(0, 307).replies, sum_of(0, 307).sent);
         for (size_t n = 0; n < s->count; n++) {
             const struct client *client = &s->clients[n];
             const unsigned k = (unsigned) (n < 300 ? n : n - 300);
@@ -359,6 +362,30 @@ static void test_each_client_sends_in_turn_what_is_due_by_then(void **state)
         assert_string_equal(rows, wanted);
         assert_true(some.replies > 0 && few.replies > 0);
         assert_int_equal(s->flushed > 0, true);
+    }
+}
+
+static void test_it_waits_for_replies_until_none_has_come_for_a_time(void **state)
+{
+    (void) state;
+    static char rows[ROWS_SIZE];
+    static const struct {
+        const char *words;
+        uint64_t linger_ms;
+    } cases[] = {{"", 300}, {" --linger 0", 0}, {" --linger 20000", 20000}, {" --linger 150000", 150000}};
+    for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (unsigned silent_from = 900; silent_from <= 1020; silent_from += 60) {
+            begin(0);
+            s->silent_from = silent_from; /* of a thousand turns and those at the end, of 64 clients each */
+            char words[100];
+            (void) snprintf(words, sizeof(words), "--to :7001 --seconds 1 --client a,500,1000000%s", cases[i].words);
+            run(words, rows);
+            const uint64_t end_ns = START_NS + SECOND;
+            const uint64_t from_ns = s->replied_ns > end_ns ? s->replied_ns : end_ns;
+            assert_int_equal(s->replied_ns > end_ns, silent_from > 1000 && cases[i].linger_ms != 0);
+            assert_int_equal(s->now_ns, from_ns + cases[i].linger_ms * MILLISECOND);
+            assert_true(sum_of(0, 500).replies < sum_of(0, 500).sent);
+        }
     }
 }
 
@@ -448,6 +475,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_client_sends_in_turn_what_is_due_by_then),
+        cmocka_unit_test(test_it_waits_for_replies_until_none_has_come_for_a_time),
         cmocka_unit_test(test_rows_come_at_their_times_and_tell_rates_and_parts),
         cmocka_unit_test(test_datagrams_are_merged_where_that_is_asked_for_and_the_kernel_can),
     };
