@@ -213,6 +213,43 @@ static void test_nodes_that_restart_after_a_step_find_the_fleets_time(void **sta
     }
 }
 
+/* Redis has lost its data and its clock went back; a node that begins joins first. The others' time steps back too. */
+static void test_a_fleet_that_has_lost_its_data_may_begin_earlier(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (size_t i = 0; i < 3 * (sizeof(sizes) / sizeof(sizes[0])); i++) {
+        const weir_limit *kind = &kinds[i % 3]; /* windows and logs */
+        const uint64_t size = sizes[i / 3] + random_below(&rng, sizes[i / 3] / 2);
+        const uint64_t interval_ms = 10 + random_below(&rng, 500);
+        char what[160];
+        (void) snprintf(what, sizeof(what), "algorithm %zu, begins %.3f days earlier, interval %" PRIu64 " ms", i % 3,
+                        (double) size / (double) DAY, interval_ms);
+        struct run r;
+        run_begin(&r, kind, interval_ms);
+        run_periods(&r, 3);
+        node_close(&r.n.node[2]);
+        loopback_fleet_forget(r.n.fleet);
+        set_clock(&r, -(int64_t) size, false);
+        node_open(&r.n, 2, 0);
+        for (int times = 0; times < 5; times++) {
+            assert_true(weir_poll(r.n.node[2].w) >= 0);
+        }
+        run_periods(&r, 4);
+        for (int node = 0; node < NODES; node++) {
+            const struct fleet *fleet = r.n.node[node].w->fleet;
+            const int64_t ahead_ns = (int64_t) (r.n.node[node].clock.monotonic_ns +
+                                                load_relaxed(&fleet->line->offset_ns) - r.n.fleet_clock.wall_ns);
+            if (ahead_ns > (int64_t) SECOND || ahead_ns < -(int64_t) SECOND) {
+                fail_msg("%s: node %d is %.3f s ahead", what, node, (double) ahead_ns / (double) SECOND);
+            }
+        }
+        run_periods(&r, 4);
+        expect_bounds(&r, what, 1);
+        nodes_stop(&r.n);
+    }
+}
+
 /* Lines of the log about a server's clock, by level. */
 struct clock_lines {
     size_t warnings, remote;
@@ -326,6 +363,7 @@ int main(void)
         cmocka_unit_test(test_a_redis_whose_clock_is_set_far_off_and_right_again_changes_no_limit),
         cmocka_unit_test(test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most),
         cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
+        cmocka_unit_test(test_a_fleet_that_has_lost_its_data_may_begin_earlier),
         cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
         cmocka_unit_test(test_answers_that_wait_for_hours_to_be_read_move_no_clock),
         cmocka_unit_test(test_a_late_first_answer_moves_no_clock_that_may_be_right),

@@ -13,6 +13,16 @@
 #define LIMIT UINT64_C(100)
 #define YEAR  (INT64_C(365) * 86400 * (int64_t) SECOND)
 
+static bool no_memory;
+
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return no_memory ? NULL : __real_calloc(count, size);
+}
+
 static const weir_algorithm kinds[] = {WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET, WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW,
                                        WEIR_SLIDING_LOG};
 static const int64_t wrong_ns[] = {-55 * YEAR, -20 * YEAR,   -9 * YEAR, -7 * YEAR, -2 * YEAR,
@@ -156,7 +166,7 @@ static void test_a_bucket_without_a_fleet_is_right_for_eight_years(void **state)
     }
 }
 
-/* While somebody changes the policies, the origin and the rules both stay where they are. */
+/* While somebody changes the policies, and without memory, the origin and the rules both stay where they are. */
 static void test_the_origin_moves_with_the_rules_of_all_policies(void **state)
 {
     (void) state;
@@ -172,14 +182,17 @@ static void test_the_origin_moves_with_the_rules_of_all_policies(void **state)
     static const int64_t moves[] = {5, -7, 0, YEAR, -YEAR, -200 * YEAR, 3};
     uint64_t expected_ns = first_ns;
     for (size_t i = 0; i < sizeof(moves) / sizeof(moves[0]); i++) {
-        for (int busy = 1; busy >= 0; busy--) {
-            if (busy != 0) {
+        enum { BUSY, NO_MEMORY, MOVED };
+        for (int turn = BUSY; turn <= MOVED; turn++) {
+            if (turn == BUSY) {
                 policy_lock_take(w);
-            } else {
+            } else if (turn == MOVED) {
                 expected_ns = i == 5 ? 0 : expected_ns + (uint64_t) moves[i]; /* not before 1970 */
             }
-            assert_int_equal(bucket_origin_move(w, moves[i]), busy == 0);
-            if (busy != 0) {
+            no_memory = turn == NO_MEMORY;
+            assert_int_equal(bucket_origin_move(w, moves[i]), turn == MOVED);
+            no_memory = false;
+            if (turn == BUSY) {
                 policy_lock_release(w);
             }
             assert_int_equal(w->limiter.process.shared->origin_ns, expected_ns);

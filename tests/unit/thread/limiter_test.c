@@ -1186,7 +1186,22 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
 static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
 {
     (void) state;
-    enum { SOUND, GREATEST, NO_MEMORY, HIGH, HALTED, OWNER, LIMITS, LOCK, STEP, CELL, ABSENT, POLICIES, CASES };
+    enum {
+        SOUND,
+        GREATEST,
+        NO_MEMORY,
+        HIGH,
+        HALTED,
+        OWNER,
+        LIMITS,
+        LOCK,
+        STEP,
+        FIRST_CELL,
+        LAST_CELL,
+        ABSENT,
+        POLICIES,
+        CASES
+    };
     for (int which = 0; which < CASES; which++) {
         struct wreck wreck;
         wreck_open(&wreck, WEIR_FIXED_WINDOW);
@@ -1234,8 +1249,10 @@ static void test_before_the_first_process_enters_all_that_others_left_is_repaire
         case STEP:
             store_relaxed(&account->settling.step, 2 * WEIR_MAX_LIMITS + 1);
             break;
-        case CELL:
-            account->cells[0] = last + 1;
+        case FIRST_CELL:
+        case LAST_CELL:
+            account->limit_count = WEIR_MAX_LIMITS;
+            account->cells[which == FIRST_CELL ? 0 : WEIR_MAX_LIMITS - 1] = last + 1;
             break;
         case ABSENT:
             store_relaxed(&wreck.its->shared->present, 0);
