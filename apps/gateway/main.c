@@ -157,7 +157,7 @@ static int fit_descriptors(struct gateway *gateway)
 {
     struct gateway_options *options = &gateway->options;
     struct rlimit limit = {.rlim_max = 0};
-    (void) getrlimit(RLIMIT_NOFILE, &limit); /* it fails for limits alone that no system has */
+    (void) getrlimit(RLIMIT_NOFILE, &limit); /* it fails only for a limit that the system does not know */
     limit.rlim_cur = limit.rlim_max;
     (void) setrlimit(RLIMIT_NOFILE, &limit);
     /* A reload may add listeners and backends. */

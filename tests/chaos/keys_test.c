@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/numbers.h"
 #include "chaos/chaos.h"
 
 #define MEBIBYTE ((size_t) 1 << 20)
@@ -316,7 +317,7 @@ static uint64_t work_in_window(const struct chaos *c, uint64_t admitted[FLEET_PO
     uint64_t number;
     do { /* again, where a busy machine takes longer than the window */
         number = window_now() + 1;
-        chaos_nap_ms(number * WINDOW_S * 1000 + 300 - wall_ms());
+        chaos_nap_ms(saturating_sub(number * WINDOW_S * 1000 + 300, wall_ms()));
         for (size_t policy = 0; policy < ALGORITHMS; policy++) {
             admitted[policy] = chaos_admitted(c, policy);
         }

@@ -13,6 +13,7 @@
 #define LIMIT UINT64_C(100)
 #define YEAR  (INT64_C(365) * 86400 * (int64_t) SECOND)
 
+/* Whether there is no memory. The linker's --wrap leads calls of calloc here. */
 static bool no_memory;
 
 void *__real_calloc(size_t count, size_t size);

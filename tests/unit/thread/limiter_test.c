@@ -230,7 +230,7 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
     limiter_close(&limiter);
 }
 
-/* Yields. The linker's --wrap leads them here as well. */
+/* How often somebody has yielded. The linker's --wrap leads these calls here. */
 static unsigned yields;
 
 /* Whether there is no memory for what a repair works on. */
