@@ -119,8 +119,11 @@ class Server:
         try:
             said = self.process.communicate(timeout=PATIENCE_S)[1]
         except subprocess.TimeoutExpired:
+            stuck = workers_of(self.process.pid)  # they hold its standard error open, and outlive it
             self.process.kill()
-            said = f"it did not end by SIGTERM\n{self.process.communicate()[1]}"
+            for pid in stuck:
+                os.kill(pid, signal.SIGKILL)
+            said = f"it did not end by SIGTERM, with {len(stuck)} workers\n{self.process.communicate()[1]}"
         bad = self.process.returncode != 0 or "Sanitizer" in said or "runtime error" in said
         if bad and kind is None:
             raise Failed(f"{self.name}: exit {self.process.returncode}\n{said}")
