@@ -3,7 +3,7 @@
  * Sources and networks whose packets the kernel drops, with a kernel that the test plays: drawn denials, packets and
  * times, against a table of what each key must have.
  *
- * Guards: apps/gateway/xdp/held.c, apps/gateway/xdp/lines.c
+ * Guards: apps/gateway/xdp/drop.h, apps/gateway/xdp/held.c, apps/gateway/xdp/lines.c
  */
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +286,38 @@ static void test_keys_that_differ_in_one_part_are_apart(void **state)
     held_close(&d.held);
 }
 
+static void test_words_are_mixed_as_splitmix64_mixes_them(void **state)
+{
+    (void) state;
+    /* The first three numbers of SplitMix64 (Steele, Lea and Flood, 2014) from 0, which steps by the golden ratio. */
+    static const uint64_t known[3] = {0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f};
+    for (uint64_t i = 0; i < 3; i++) {
+        assert_int_equal(drop_mix((i + 1) * 0x9e3779b97f4a7c15), known[i]);
+    }
+}
+
+/* 4,096 keys of 65,536 lines meet 126 times, give or take 11, if they are spread by chance. */
+static void test_keys_that_differ_in_one_word_are_spread(void **state)
+{
+    (void) state;
+    enum { HOMES = 65536, COUNT = 4096 };
+    uint64_t rng = test_seed();
+    for (size_t word = 0; word < DROP_KEY_WORDS; word++) {
+        static bool taken[HOMES];
+        memset(taken, 0, sizeof(taken));
+        const __u64 secret[2] = {random_next(&rng), random_next(&rng)};
+        __u64 words[DROP_KEY_WORDS] = {random_next(&rng), random_next(&rng), random_next(&rng)};
+        size_t met = 0;
+        for (__u64 i = 0; i < COUNT; i++) {
+            words[word] = i;
+            const __u32 home = drop_home(secret, words, HOMES);
+            met += taken[home];
+            taken[home] = true;
+        }
+        assert_in_range(met, 126 - 80, 126 + 80);
+    }
+}
+
 /* Half as many keys as there are lines find one, but for a few in a thousand, whatever their addresses have in common.
  */
 static void test_nearly_all_keys_find_a_line(void **state)
@@ -321,6 +353,8 @@ int main(void)
         cmocka_unit_test(test_a_source_that_two_policies_deny_is_held_once_until_the_later_time),
         cmocka_unit_test(test_a_key_is_renewed_until_it_is_to_be_denied_anew),
         cmocka_unit_test(test_keys_that_differ_in_one_part_are_apart),
+        cmocka_unit_test(test_words_are_mixed_as_splitmix64_mixes_them),
+        cmocka_unit_test(test_keys_that_differ_in_one_word_are_spread),
         cmocka_unit_test(test_nearly_all_keys_find_a_line),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_held", tests, NULL, NULL);
