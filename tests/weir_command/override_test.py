@@ -334,6 +334,11 @@ def test_the_user_of_the_page_has_the_rights_and_passwords_stay_secret():
         assert "WRONGPASS" in fault and encoded not in fault, fault
         fault = weir("override", "list", "--prefix=other", "--redis", url, code=3)[1]
         assert "NOPERM" in fault or "No permissions" in fault, fault
+        # One who may read the overrides, and neither who has set them nor what was changed.
+        redis.call("ACL", "SETUSER", "few", "on", ">few", "~weir:overrides", "+@all")
+        for words in (("list",), ("log",), ("list", "--json"), ("log", "--json")):
+            fault = weir("override", *words, "--redis", f"redis://few:few@127.0.0.1:{redis.port}", code=3)[1]
+            assert "NOPERM" in fault or "No permissions" in fault, fault
     with Fake(None) as fake:  # the command line of a command that waits
         child = subprocess.Popen([*WEIR, "override", "list", "--redis", f"redis://:{encoded}@127.0.0.1:{fake.port}"], env=PLAIN,
                                  stderr=subprocess.DEVNULL)
