@@ -204,7 +204,8 @@ static void test_a_block_is_the_smallest_power_of_two_that_is_enough(void **stat
     buddy_init(&buddy, &shared, region, sizeof(region), orders);
     static const struct {
         size_t asked, taken;
-    } sizes[] = {{0, 256}, {1, 256}, {256, 256}, {257, 512}, {512, 512}, {513, 1024}, {1 << 19, 1 << 19}, {1 << 20, 0}};
+    } sizes[] = {{BUDDY_LARGEST + 1, 0}, {0, 256},    {1, 256}, {256, 256}, {257, 512}, {512, 512}, {513, 1024},
+                 {1 << 19, 1 << 19},     {1 << 20, 0}};
     size_t all = 0;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const uint32_t block = buddy_take(&buddy, sizes[i].asked);

@@ -254,6 +254,52 @@ static void test_a_fleet_that_has_lost_its_data_may_begin_earlier(void **state)
     }
 }
 
+/*
+ * A node begins without Redis, with a clock that is wrong, and uses up the limit. Its first answer sets its clock. The
+ * units stay counted, and leave when the period is over, neither sooner nor later.
+ */
+static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (size_t i = 0; i < 2 * (sizeof(kinds) / sizeof(kinds[0])) * (sizeof(sizes) / sizeof(sizes[0])); i++) {
+        weir_limit limit = kinds[i / 2 % 5];
+        limit.period_ns = 40 * SECOND;
+        const weir_policy policy = patient_policy_of(&limit);
+        const int64_t size = (int64_t) (sizes[i / 10] + random_below(&rng, sizes[i / 10] / 2));
+        const int64_t wrong_ns = i % 2 == 0 ? size : -size;
+        char what[160];
+        (void) snprintf(what, sizeof(what), "algorithm %zu, %.3f days wrong", i / 2 % 5,
+                        (double) wrong_ns / (double) DAY);
+        struct nodes n;
+        nodes_init(&n, &policy, 1);
+        n.fleet_clock.wall_ns += 40 * SECOND - n.fleet_clock.wall_ns % (40 * SECOND) + (uint64_t) size % SECOND;
+        n.expected_nodes = 1;
+        loopback_fleet_set_down(n.fleet, true);
+        node_open(&n, 0, wrong_ns);
+        pass(&n, SECOND / MILLISECOND);
+        assert_int_equal(ask(&n.node[0], UNITS), UNITS);
+        loopback_fleet_set_down(n.fleet, false);
+        pass(&n, 10 * INTERVAL_MS);
+        const struct fleet *fleet = n.node[0].w->fleet;
+        assert_int_equal(fleet->clock.step_ns, 0);
+        const int64_t ahead_ns =
+            (int64_t) (n.node[0].clock.monotonic_ns + load_relaxed(&fleet->line->offset_ns) - n.fleet_clock.wall_ns);
+        if (ahead_ns > (int64_t) SECOND || ahead_ns < -(int64_t) SECOND) {
+            fail_msg("%s: the node is %.3f s ahead", what, (double) ahead_ns / (double) SECOND);
+        }
+        const uint64_t soon = room(&n.node[0]); /* of a bucket, two of 40 seconds come back */
+        pass(&n, 40 * 1000);
+        const uint64_t late = room(&n.node[0]);
+        /* Of a sliding window the units fade for as long as the next window goes on. */
+        const bool fades = limit.algorithm == WEIR_SLIDING_WINDOW;
+        if (soon > UNITS * 2 / 40 || late < (fades ? UNITS * 2 / 40 : UNITS) || (fades && late > UNITS * 4 / 40)) {
+            fail_msg("%s: %" PRIu64 " units left after two seconds, %" PRIu64 " after a period", what, soon, late);
+        }
+        nodes_stop(&n);
+    }
+}
+
 /* Lines of the log about a server's clock, by level. */
 struct clock_lines {
     size_t warnings, remote;
@@ -368,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_a_step_that_the_hosts_clocks_made_as_well_gives_one_limit_more_at_most),
         cmocka_unit_test(test_nodes_that_restart_after_a_step_find_the_fleets_time),
         cmocka_unit_test(test_a_fleet_that_has_lost_its_data_may_begin_earlier),
+        cmocka_unit_test(test_units_of_before_the_first_answer_outlive_the_step_of_the_clock),
         cmocka_unit_test(test_a_wrong_clock_is_said_once_and_again_only_when_it_is_set_once_more),
         cmocka_unit_test(test_answers_that_wait_for_hours_to_be_read_move_no_clock),
         cmocka_unit_test(test_a_late_first_answer_moves_no_clock_that_may_be_right),
