@@ -362,7 +362,9 @@ static size_t draw_policies(uint64_t *rng, weir_policy policies[COUNT_OF(names)]
         const uint64_t first = random_below(rng, 5); /* each limit of a policy has another algorithm */
         for (size_t j = 0; j < limit_count; j++) {
             limits[count][j] = draw_weir_limit(rng, (weir_algorithm) ((first + j) % 5), 0);
-            limits[count][j].name = draw_once_in(rng, 2) ? "a limit with a name" : NULL;
+            static const char *const of_limits[] = {NULL, "a limit with a name",
+                                                    "a limit whose name is as long as it may be: that is 63 of bytes"};
+            limits[count][j].name = draw_one_of(rng, of_limits);
         }
         policies[count] = (weir_policy){.name = names[i],
                                         .limits = limits[count],
