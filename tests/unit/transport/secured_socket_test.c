@@ -192,6 +192,28 @@ static void test_a_connection_has_one_session_which_ends_with_it(void **state)
     assert_int_equal(session_count, 3);
 }
 
+/* A connection that cannot be written to yet, as one is that the other end has not answered. */
+static void test_a_session_begins_when_the_connection_stands(void **state)
+{
+    (void) state;
+    assert_int_equal(socket_open(&sock, &target), 0);
+    const int server = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
+    assert_true(server >= 0);
+    char bytes[4096] = {0};
+    while (send(sock.fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) {
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(socket_connected(&sock), -EINPROGRESS);
+        assert_null(sock.tls);
+        assert_true(waits_to_write());
+    }
+    while (recv(server, bytes, sizeof(bytes), 0) > 0) {
+    }
+    assert_int_equal(socket_connected(&sock), 0);
+    assert_non_null(sock.tls);
+    (void) close(server);
+}
+
 static void test_what_is_said_goes_through_the_session(void **state)
 {
     (void) state;
@@ -249,6 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_connection_has_one_session_which_ends_with_it, listen_there,
                                         listen_no_more),
+        cmocka_unit_test_setup_teardown(test_a_session_begins_when_the_connection_stands, listen_there, listen_no_more),
         cmocka_unit_test_setup_teardown(test_what_is_said_goes_through_the_session, listen_there, listen_no_more),
         cmocka_unit_test_setup_teardown(test_a_session_that_is_lost_costs_the_connection, listen_there, listen_no_more),
     };
