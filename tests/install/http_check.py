@@ -96,7 +96,7 @@ def client(port, address="127.0.0.1"):
 class Server:
     def __init__(self, program, environment, limit, period_s):
         self.process = subprocess.Popen([program, "0", str(limit), str(period_s)], env=environment, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+                                        stderr=subprocess.PIPE, text=True, start_new_session=True)
         line = self.process.stdout.readline()
         address = re.fullmatch(r"http://127.0.0.1:(\d+)/\n", line)
         if not address:
@@ -119,11 +119,8 @@ class Server:
         try:
             said = self.process.communicate(timeout=PATIENCE_S)[1]
         except subprocess.TimeoutExpired:
-            stuck = workers_of(self.process.pid)  # they hold its standard error open, and outlive it
-            self.process.kill()
-            for pid in stuck:
-                os.kill(pid, signal.SIGKILL)
-            said = f"it did not end by SIGTERM, with {len(stuck)} workers\n{self.process.communicate()[1]}"
+            os.killpg(self.process.pid, signal.SIGKILL)  # its workers too: they hold its standard error open
+            said = f"it did not end by SIGTERM\n{self.process.communicate()[1]}"
         bad = self.process.returncode != 0 or "Sanitizer" in said or "runtime error" in said
         if bad and kind is None:
             raise Failed(f"{self.name}: exit {self.process.returncode}\n{said}")

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The servers of docs/examples/servers, built as a user would against an installed weir, do what a server has to:
-servers_test.py BUILD_DIRECTORY SOURCE_DIRECTORY. Prints TAP. All are built with UndefinedBehaviorSanitizer, and
-all but prefork_server with AddressSanitizer, which finds leaks as well. Its children start threads, and in the child of
-a process with threads the AddressSanitizer of gcc 12 may wait for ever for a lock that a thread of the parent held.
+servers_test.py BUILD_DIRECTORY SOURCE_DIRECTORY. Prints TAP. They are built with AddressSanitizer, which finds leaks,
+and with UndefinedBehaviorSanitizer. prefork_server has only the latter: the AddressSanitizer of gcc 12 lets a child
+that is forked from a process with threads wait for ever for a lock that one of those threads held.
 
 Guards: docs/examples/servers/http.h, docs/examples/servers/http_server.c, docs/examples/servers/libevent_server.c,
 docs/examples/servers/libuv_server.c, docs/examples/servers/packets.c, docs/examples/servers/prefork_server.c

@@ -19,7 +19,6 @@
 #include "support/support.h"
 
 #define OWN_MOST 256 /* as many addresses of an interface as the gateway keeps */
-#define OTHER    ((unsigned char) 0xee)
 
 /* What the kernel would say. The thread that asks takes `lock`. */
 static struct {
@@ -29,8 +28,9 @@ static struct {
     unsigned char mac[4];  /* the last byte of the next hop's address; 0: none is known */
     int open_result;
     unsigned opened, closed, asked;
+    int given; /* lists of addresses that are not freed yet */
     struct ifaddrs of[OWN_MOST + 4];
-    struct sockaddr_in6 addresses[OWN_MOST + 4];
+    struct address addresses[OWN_MOST + 4];
     size_t count;
     uint64_t looks, paused_ns; /* reads of mtu, and the sum of all pauses */
 } kernel = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -83,6 +83,7 @@ int __wrap_getifaddrs(struct ifaddrs **out)
     (void) pthread_mutex_lock(&kernel.lock);
     *out = kernel.count != 0 ? kernel.of : NULL;
     const int result = kernel.count != 0 ? 0 : -1;
+    kernel.given += result == 0;
     (void) pthread_mutex_unlock(&kernel.lock);
     return result;
 }
@@ -91,6 +92,9 @@ void __wrap_freeifaddrs(struct ifaddrs *all);
 void __wrap_freeifaddrs(struct ifaddrs *all)
 {
     (void) all;
+    (void) pthread_mutex_lock(&kernel.lock);
+    kernel.given--;
+    (void) pthread_mutex_unlock(&kernel.lock);
 }
 
 int __wrap_nanosleep(const struct timespec *pause, struct timespec *left);
@@ -103,7 +107,7 @@ int __wrap_nanosleep(const struct timespec *pause, struct timespec *left)
     return sched_yield();
 }
 
-/* Waits until the gateway has begun to look anew twice, so that it has ended one look since; a minute at most. */
+/* Waits until two looks have begun, so that a whole one lies in between; a minute at most. */
 static void wait_for_look(void)
 {
     (void) pthread_mutex_lock(&kernel.lock);
@@ -118,30 +122,22 @@ static void wait_for_look(void)
     (void) pthread_mutex_unlock(&kernel.lock);
 }
 
-static struct address address_of(const char *text, uint16_t port)
+static struct address address_of(const char *text)
 {
     struct address address;
-    memset(&address, 0, sizeof(address));
-    address.u.any.sa_family = strchr(text, ':') != NULL ? AF_INET6 : AF_INET;
-    address.u.v4.sin_port = htons(port); /* where the other one is as well */
-    void *bytes =
-        address.u.any.sa_family == AF_INET ? (void *) &address.u.v4.sin_addr : (void *) &address.u.v6.sin6_addr;
-    assert_int_equal(inet_pton(address.u.any.sa_family, text, bytes), 1);
+    assert_true(address_parse(text, &address));
     return address;
 }
 
-/* The interface has one more address; text NULL: one that is of neither family. */
+/* An interface has one more address. text NULL: it is of neither family. */
 static void add_own(const char *interface, const char *text)
 {
     const size_t i = kernel.count++;
-    struct address address;
-    memset(&address, 0, sizeof(address));
+    kernel.addresses[i] = (struct address){.u.any.sa_family = AF_PACKET};
     if (text != NULL) {
-        address = address_of(text, 0);
+        kernel.addresses[i] = address_of(text);
     }
-    memcpy(&kernel.addresses[i], &address.u, sizeof(kernel.addresses[i]));
-    kernel.of[i] = (struct ifaddrs){.ifa_name = (char *) (uintptr_t) interface,
-                                    .ifa_addr = (struct sockaddr *) &kernel.addresses[i]};
+    kernel.of[i] = (struct ifaddrs){.ifa_name = (char *) (uintptr_t) interface, .ifa_addr = &kernel.addresses[i].u.any};
     if (i != 0) {
         kernel.of[i - 1].ifa_next = &kernel.of[i];
     }
@@ -154,9 +150,10 @@ static bool is_own(struct hops *hops, uint16_t family, const char *text)
     return hops_is_own(hops, family, bytes);
 }
 
-static void add_backend(unsigned place, const char *text, unsigned number)
+/* The backend that the kernel knows by its port, less 1000. */
+static void add_backend(unsigned place, const char *text)
 {
-    backends.places[place].address = address_of(text, (uint16_t) (1000 + number));
+    backends.places[place].address = address_of(text);
     atomic_store(&backends.places[place].role, BACKEND_SERVES);
 }
 
@@ -182,25 +179,19 @@ static void set_kernel(int mtu, const unsigned char mac[4], const uint32_t route
 static void test_backends_that_differ_in_anything_have_other_names(void **state)
 {
     (void) state;
-    static const struct {
-        const char *text;
-        uint16_t port;
-    } rows[] = {{"10.0.0.1", 80}, {"10.0.0.2", 80},   {"10.0.0.1", 81}, {"a00:1::", 80},
-                {"a00:1::1", 80}, {"a00:1::1", 81},   {"0.0.0.0", 0},   {"::", 0},
-                {"::", 1},        {"::1", 0},         {"1::", 0},       {"0:0:0:1::", 0},
-                {"11.0.0.1", 80}, {"a00:0:0:1::", 0}, {"0.0.0.0", 1},   {"::2", 0}};
-    enum { COUNT = sizeof(rows) / sizeof(rows[0]) };
+    static const char *const texts[] = {"10.0.0.1:80",  "10.0.0.2:80",   "11.0.0.1:80",   "10.0.0.1:81",
+                                        "[a00:1::]:80", "[a00:1::1]:80", "[a00:1::1]:81", "0.0.0.0:256",
+                                        "0.0.0.0:1",    "[::]:256",      "[::]:1",        "[a00:0:0:1::]:80",
+                                        "[::1]:256",    "[::2]:256",     "[1::]:256",     "[0:0:0:1::]:256"};
+    enum { COUNT = sizeof(texts) / sizeof(texts[0]) };
     for (size_t i = 0; i < COUNT; i++) {
-        const struct address one = address_of(rows[i].text, rows[i].port);
+        const struct address one = address_of(texts[i]);
         assert_true(hops_name(&one) != 0);
         for (size_t k = 0; k < COUNT; k++) {
-            const struct address other = address_of(rows[k].text, rows[k].port);
+            const struct address other = address_of(texts[k]);
             assert_int_equal(hops_name(&one) == hops_name(&other), i == k);
         }
     }
-    /* 10.0.0.1 at port 80, and the address of IPv6 that begins with the same bytes and goes on with zeros. */
-    const struct address v4 = address_of("10.0.0.1", 80), v6 = address_of("a00:1::", 80);
-    assert_true(hops_name(&v4) != hops_name(&v6));
 }
 
 static void test_the_hops_are_what_the_kernel_says_now(void **state)
@@ -208,16 +199,16 @@ static void test_the_hops_are_what_the_kernel_says_now(void **state)
     (void) state;
     memset(&backends, 0, sizeof(backends));
     (void) pthread_mutex_init(&backends.lock, NULL);
-    add_backend(0, "10.0.0.1", 0);
-    add_backend(3, "a00:1::", 1);
-    add_backend(BACKEND_PLACES - 1, "10.0.0.3", 2);
-    backends.places[5].address = address_of("10.0.0.4", 1003); /* a place that is free again */
+    add_backend(0, "10.0.0.1:1000");
+    add_backend(3, "[a00:1::]:1001");
+    add_backend(BACKEND_PLACES - 1, "10.0.0.3:1002");
+    backends.places[5].address = address_of("10.0.0.4:1003"); /* a place that is free again */
     kernel.count = 0;
-    add_own("lo", "192.0.2.1");
-    add_own("lo0", "192.0.2.2");
+    add_own("lo", "192.0.2.1:256");
+    add_own("lo0", "192.0.2.2:256");
     add_own("lo", NULL);
-    add_own("lo", "2001:db8::1");
-    set_kernel(9000, (const unsigned char[]){1, OTHER, 0, 9}, (const uint32_t[]){1500, 0, 1500, 1500});
+    add_own("lo", "[2001:db8::1]:256");
+    set_kernel(9000, (const unsigned char[]){1, 5, 0, 9}, (const uint32_t[]){1500, 0, 1500, 1500});
     struct hops *hops = hops_start(&backends, "lo");
     assert_non_null(hops);
     assert_int_equal(hops_mtu(hops), 9000); /* known from the start, as the interface's addresses are */
@@ -225,22 +216,22 @@ static void test_the_hops_are_what_the_kernel_says_now(void **state)
     assert_false(is_own(hops, 4, "192.0.2.2") || is_own(hops, 4, "0.0.0.0") || is_own(hops, 6, "2001:db8::2"));
     assert_false(is_own(hops, 6, "c000:201::")); /* 192.0.2.1, taken for the beginning of one of IPv6 */
     wait_for_look();
-    assert_int_equal(find(hops, 3, OTHER), 9000); /* the route says nothing: what the interface takes */
+    assert_int_equal(find(hops, 3, 5), 9000); /* the route says nothing: what the interface takes */
     assert_int_equal(find(hops, 0, 1), 1500);
     assert_int_equal(find(hops, 5, 9), 0);
     unsigned char mac[FRAME_MAC_SIZE];
     assert_int_equal(hops_find(hops, 0, hops_name(&backends.places[3].address), mac), 0); /* it had the place before */
 
-    set_kernel(1400, (const unsigned char[]){0, OTHER, 7, 9}, (const uint32_t[]){1500, 1399, 1400, 1500});
+    set_kernel(1400, (const unsigned char[]){0, 5, 7, 9}, (const uint32_t[]){1500, 1399, 1400, 1500});
     wait_for_look();
     assert_int_equal(find(hops, BACKEND_PLACES - 1, 7), 1400);
     assert_int_equal(find(hops, 0, 1), 0); /* a neighbour that is gone */
-    assert_int_equal(find(hops, 3, OTHER), 1399);
+    assert_int_equal(find(hops, 3, 5), 1399);
     assert_int_equal(hops_mtu(hops), 1400);
 
     atomic_store(&backends.places[3].role, BACKEND_ABSENT);
     wait_for_look();
-    assert_int_equal(find(hops, 3, OTHER), 0);
+    assert_int_equal(find(hops, 3, 5), 0);
     set_kernel(0, (const unsigned char[]){1, 1, 7, 9}, (const uint32_t[]){1500, 1500, 1500, 1500});
     wait_for_look();
     assert_int_equal(find(hops, BACKEND_PLACES - 1, 7), 0); /* the interface is gone */
@@ -251,7 +242,7 @@ static void test_the_hops_are_what_the_kernel_says_now(void **state)
     assert_int_equal(hops_mtu(hops), UINT16_MAX);
     hops_stop(hops);
     (void) pthread_mutex_destroy(&backends.lock);
-    assert_true(kernel.opened == 1 && kernel.closed == 1 && kernel.asked > 0);
+    assert_true(kernel.opened == 1 && kernel.closed == 1 && kernel.asked > 0 && kernel.given == 0);
 }
 
 static void test_an_interface_has_many_addresses_and_keeps_them_when_they_cannot_be_had(void **state)
@@ -261,8 +252,8 @@ static void test_an_interface_has_many_addresses_and_keeps_them_when_they_cannot
     (void) pthread_mutex_init(&backends.lock, NULL);
     kernel.count = 0;
     for (unsigned i = 0; i < OWN_MOST + 2; i++) {
-        char text[20];
-        (void) snprintf(text, sizeof(text), "10.1.%u.%u", i / 256, i % 256);
+        char text[ADDRESS_TEXT_SIZE];
+        (void) snprintf(text, sizeof(text), "10.1.%u.%u:256", i / 256, i % 256);
         add_own("lo", text);
     }
     struct hops *hops = hops_start(&backends, "lo");
@@ -292,7 +283,7 @@ static void test_it_looks_twice_a_second(void **state)
     }
     hops_stop(hops);
     (void) pthread_mutex_destroy(&backends.lock);
-    /* hops_start looks once itself, and the thread at once; after its last look it may have stopped at any pause. */
+    /* hops_start reads the interface once, and its thread begins with a look and may stop at any pause. */
     const uint64_t between = kernel.looks - 2;
     assert_true(kernel.paused_ns >= between * SECOND / 2 && kernel.paused_ns <= (between + 1) * SECOND / 2);
 }

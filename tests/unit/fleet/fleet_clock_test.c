@@ -254,9 +254,12 @@ static void test_a_fleet_that_has_lost_its_data_may_begin_earlier(void **state)
     }
 }
 
+/* So long that little of it passes until the first answer has come, and that a whole one is soon over. */
+#define STEP_PERIOD_S 40
+
 /*
  * A node begins without Redis, with a clock that is wrong, and uses up the limit. Its first answer sets its clock. The
- * units stay counted, and leave when the period is over, neither sooner nor later.
+ * units still count then, and a period later they do not.
  */
 static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(void **state)
 {
@@ -264,7 +267,7 @@ static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(
     uint64_t rng = test_seed();
     for (size_t i = 0; i < 2 * (sizeof(kinds) / sizeof(kinds[0])) * (sizeof(sizes) / sizeof(sizes[0])); i++) {
         weir_limit limit = kinds[i / 2 % 5];
-        limit.period_ns = 40 * SECOND;
+        limit.period_ns = STEP_PERIOD_S * SECOND;
         const weir_policy policy = patient_policy_of(&limit);
         const int64_t size = (int64_t) (sizes[i / 10] + random_below(&rng, sizes[i / 10] / 2));
         const int64_t wrong_ns = i % 2 == 0 ? size : -size;
@@ -273,11 +276,12 @@ static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(
                         (double) wrong_ns / (double) DAY);
         struct nodes n;
         nodes_init(&n, &policy, 1);
-        n.fleet_clock.wall_ns += 40 * SECOND - n.fleet_clock.wall_ns % (40 * SECOND) + (uint64_t) size % SECOND;
+        /* The fleet's window has just begun, so that no other one begins before the answer. */
+        n.fleet_clock.wall_ns += limit.period_ns - n.fleet_clock.wall_ns % limit.period_ns + random_below(&rng, SECOND);
         n.expected_nodes = 1;
         loopback_fleet_set_down(n.fleet, true);
         node_open(&n, 0, wrong_ns);
-        pass(&n, SECOND / MILLISECOND);
+        pass(&n, 1000);
         assert_int_equal(ask(&n.node[0], UNITS), UNITS);
         loopback_fleet_set_down(n.fleet, false);
         pass(&n, 10 * INTERVAL_MS);
@@ -288,12 +292,14 @@ static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(
         if (ahead_ns > (int64_t) SECOND || ahead_ns < -(int64_t) SECOND) {
             fail_msg("%s: the node is %.3f s ahead", what, (double) ahead_ns / (double) SECOND);
         }
-        const uint64_t soon = room(&n.node[0]); /* of a bucket, two of 40 seconds come back */
-        pass(&n, 40 * 1000);
+        const uint64_t soon = room(&n.node[0]); /* of a bucket, what two seconds refill */
+        pass(&n, STEP_PERIOD_S * 1000);
         const uint64_t late = room(&n.node[0]);
         /* Of a sliding window the units fade for as long as the next window goes on. */
         const bool fades = limit.algorithm == WEIR_SLIDING_WINDOW;
-        if (soon > UNITS * 2 / 40 || late < (fades ? UNITS * 2 / 40 : UNITS) || (fades && late > UNITS * 4 / 40)) {
+        const uint64_t least = fades ? 2 * UNITS / STEP_PERIOD_S : UNITS;
+        const uint64_t most = fades ? 4 * UNITS / STEP_PERIOD_S : UNITS;
+        if (soon > 2 * UNITS / STEP_PERIOD_S || late < least || late > most) {
             fail_msg("%s: %" PRIu64 " units left after two seconds, %" PRIu64 " after a period", what, soon, late);
         }
         nodes_stop(&n);

@@ -346,8 +346,9 @@ static void expect_all_alike(void)
     }
 }
 
-static const char *const names[] = {"a", "b", "b/pro", "c",
-                                    "a_name_of_sixty-three_bytes/that_is_as_long_as_a_name_may_be___"};
+#define LONGEST_NAME "a_name_of_sixty-three_bytes/that_is_as_long_as_a_name_may_be___"
+
+static const char *const names[] = {"a", "b", "b/pro", "c", LONGEST_NAME};
 
 /* Random policies; some limits have a name of their own. Returns how many. */
 static size_t draw_policies(uint64_t *rng, weir_policy policies[COUNT_OF(names)],
@@ -362,8 +363,7 @@ static size_t draw_policies(uint64_t *rng, weir_policy policies[COUNT_OF(names)]
         const uint64_t first = random_below(rng, 5); /* each limit of a policy has another algorithm */
         for (size_t j = 0; j < limit_count; j++) {
             limits[count][j] = draw_weir_limit(rng, (weir_algorithm) ((first + j) % 5), 0);
-            static const char *const of_limits[] = {NULL, "a limit with a name",
-                                                    "a limit whose name is as long as it may be: that is 63 of bytes"};
+            static const char *const of_limits[] = {NULL, "a limit with a name", LONGEST_NAME};
             limits[count][j].name = draw_one_of(rng, of_limits);
         }
         policies[count] = (weir_policy){.name = names[i],

@@ -21,8 +21,7 @@
 ssize_t __real_read(int fd, void *bytes, size_t size);
 ssize_t __wrap_read(int fd, void *bytes, size_t size);
 
-/* The linker's --wrap leads the library's reads here (tests/meson.build). No program that is started inherits a file.
- */
+/* The linker's --wrap leads the library's reads here. A program that the host starts does not inherit the file. */
 ssize_t __wrap_read(int fd, void *bytes, size_t size)
 {
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
