@@ -102,6 +102,8 @@ static void test_a_cell_that_was_left_between_two_keys_gets_one_of_no_use(void *
         subject_open(&s, fleet != 0);
         struct table *table = &s.process.table;
         const uint32_t count = (uint32_t) table->cell_count;
+        struct dwcas_value *begun = calloc(count, sizeof(*begun));
+        assert_non_null(begun);
         for (uint32_t at = 0; at < count; at++) {
             assert_true(cell_lock(&table->cells[at]));
             cell_meta_write(&table->metas[at], 1, 1, at % 2 == 0 ? CELL_HISTORY : CELL_SHARED);
@@ -109,6 +111,7 @@ static void test_a_cell_that_was_left_between_two_keys_gets_one_of_no_use(void *
             store_relaxed(&s.process.top_denied.entries[at].units, 1);
             s.process.histories.places[at].block = at % 2 == 0 ? 1 : 0;
             store_relaxed(&table->cells[at].state.a, 5);
+            begun[at] = dwcas_read(&table->cells[at].state);
             if (fleet != 0) {
                 s.process.syncs.compacts[at].key_length = 4;
             }
@@ -135,7 +138,9 @@ static void test_a_cell_that_was_left_between_two_keys_gets_one_of_no_use(void *
             assert_int_equal(load_relaxed(&table->metas[at].flags), 0);
             assert_int_equal(load_relaxed(&table->metas[at].events), 0);
             assert_int_equal(s.process.histories.places[at].block, 0);
-            assert_int_equal(cell_state(dwcas_read(&table->cells[at].state)).a, 0);
+            const struct dwcas_value value = dwcas_read(&table->cells[at].state);
+            assert_int_equal(cell_state(value).a, 0);
+            assert_int_equal(value.b, cell_next_generation(begun[at]).b); /* no swap from before succeeds */
             assert_int_equal(load_relaxed(&s.process.top_denied.entries[at].units), 0);
             if (fleet != 0) {
                 assert_int_equal(s.process.syncs.compacts[at].key_length, 0);
@@ -145,6 +150,7 @@ static void test_a_cell_that_was_left_between_two_keys_gets_one_of_no_use(void *
         assert_int_equal(load_relaxed(&table->shared->key_count), count - 1);
         assert_int_equal(load_relaxed(&s.process.top_denied.shared->evicted_denied_units), count - 1);
         assert_int_equal(load_relaxed(&s.process.histories.shared->lost), 0); /* mended with the rest */
+        free(begun);
         mend_end(&mend);
         process_close(&s.process);
     }
