@@ -36,10 +36,12 @@ static int set_policies(weir *w)
     return weir_set_policies(w, policies, 2, &error) != 0 ? fail("policies", &error) : 0;
 }
 
-/* Denials by the table, one at least: a tick may begin in between. */
+/* Denials by the table, one at least: a tick may begin in between. The round after them has the reports of two keys. */
 static void deny(weir *w, weir_thread *thread)
 {
     const weir_key key = weir_make_key(w, weir_find_policy(w, "few"), "customer-17", 11);
+    const weir_key other = weir_make_key(w, weir_find_policy(w, "few"), "customer-18", 11);
+    (void) weir_check(thread, &other, 1, NULL);
     int allowed = 0;
     for (int i = 0; i < 9; i++) {
         allowed += weir_check(thread, &key, 1, NULL);

@@ -42,7 +42,6 @@ static void before_step(const char *step);
 
 STEP(bool, return, claim_read_limits, (struct request * r, struct claim *claim, uint64_t own), (r, claim, own))
 STEP(enum charge, return, claim_charge_cell, (struct request * r, struct claim *claim, size_t limit), (r, claim, limit))
-STEP(void, , claim_reserve, (struct request * r, const struct claim *claim, uint64_t units), (r, claim, units))
 STEP(enum charge, return, claim_verify_cell,
      (struct request * r, struct claim *claim, size_t limit, uint64_t own, uint64_t wanted),
      (r, claim, limit, own, wanted))
@@ -61,6 +60,10 @@ STEP(void, , subject_settle,
      (struct limiter * limiter, const struct weir_thread *except, const struct policy_set *set,
       const struct policy *policy, const weir_key *key, uint32_t at),
      (limiter, except, set, policy, key, at))
+
+/* The step in which a request takes the grants of its claims, beside their costs. */
+void __real_claim_reserve(struct request *r, const struct claim *claim, uint64_t units);
+void __wrap_claim_reserve(struct request *r, const struct claim *claim, uint64_t units);
 
 /* No step of the above: a thread that settles comes here as well, and others would wait for it. */
 struct state __real_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units);
@@ -132,8 +135,10 @@ static struct {
     bool dies;
     unsigned death; /* 1, 2: after this swap of a renewal, by a jump */
     jmp_buf after_death;
-    unsigned tables; /* steps in the table */
-    unsigned ends;   /* how often the request has waited for so long that the settler may have died */
+    unsigned tables;            /* steps in the table */
+    unsigned readings;          /* of a claim, by the request */
+    uint64_t granted[KEYS + 1]; /* units of grants that it has reserved after so many readings; the last: or more */
+    unsigned ends;              /* how often the request has waited for so long that the settler may have died */
 } s;
 
 /* What the request asks of a key, in all its places. */
@@ -229,6 +234,7 @@ static void before_step(const char *step)
         s.losses--;
     }
     s.tables += strncmp(step, "claim_", 6) == 0;
+    s.readings += strcmp(step, "claim_read_limits") == 0;
     if (s.halts && ++s.steps == s.step) {
         store_relaxed(&d.w->limiter.process.shared->halted_by, 1);
     }
@@ -248,6 +254,13 @@ static void before_step(const char *step)
         s.lacked = s.lacked || lacks_room();
         s.acts = true;
     }
+}
+
+void __wrap_claim_reserve(struct request *r, const struct claim *claim, uint64_t units)
+{
+    before_step("claim_reserve");
+    s.granted[s.readings < KEYS ? s.readings : KEYS] += claim->granted;
+    __real_claim_reserve(r, claim, units);
 }
 
 struct state __wrap_rule_charge_late(const struct rule *rule, struct state state, uint64_t then_ns, uint64_t units)
@@ -576,7 +589,8 @@ static void test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_t
 
 /*
  * Three keys have room, and the request reserves their units; then another thread is charged units of one of them. It
- * leaves what the request asks for, or a unit less.
+ * leaves what the request asks for, or a unit less. From then on the request takes no grants of any key: with less to
+ * take, it is less in the way of others.
  */
 static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved(void **state)
 {
@@ -586,6 +600,7 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
     enum { ASKED = COUNT_OF(kinds_at), MOST_STEPS = 8 };
     open_marked();
     choose_key(ASKED, 0);
+    uint64_t granted = 0;
     for (size_t i = 0; i < COUNT_OF(steps) * MOST_STEPS * ASKED * 4; i++) {
         const uint64_t lacks = i % 2;
         const unsigned nth = 1 + i / 4 / ASKED % MOST_STEPS;
@@ -607,6 +622,8 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
         const struct used_key *lost = &s.keys[s.charge_key];
         s.charge_units = lost->most - lost->used - costs[s.charge_key] + lacks;
         const bool one = s.charge_key == 1 && nth <= 4; /* a place of one key, or all of them */
+        s.readings = 0;
+        memset(s.granted, 0, sizeof(s.granted));
         const bool allowed =
             one ? weir_reserve(d.t, &keys[1], costs[1], 0, &wait_ns) : weir_check_all(d.t, keys, costs, ASKED, NULL);
         const bool charged = s.charge_step == NULL;
@@ -618,8 +635,11 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
         for (size_t k = 0; k < ASKED && allowed; k++) {
             s.keys[k].used += !one || k == 1 ? costs[k] : 0;
         }
+        granted += s.granted[ASKED];
+        assert_int_equal(s.granted[ASKED + 1], 0);
         expect_exact(one ? "weir_reserve" : "weir_check_all");
     }
+    assert_true(granted != 0);
 }
 
 /* A cell cannot hold the reservations of many such requests at once, so they come one at a time. */

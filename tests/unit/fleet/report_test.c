@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reports of a bucket after an answer was lost: the fleet has units that are not acked.
+ * Reports of a bucket after an answer was lost: the fleet has units that are not acked. And when a key was last
+ * reported, which says whose sync state is given to another key; and what a key with a new sync state knows.
  *
- * Guards: src/fleet/keys/report.c, src/transport/loopback/records.c
+ * Guards: src/fleet/keys/report.c, src/fleet/keys/gather.c, src/transport/loopback/records.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"
@@ -68,11 +69,83 @@ static void test_units_of_a_lost_answer_owe_no_time_at_a_later_rate(void **state
     nodes_stop(&n);
 }
 
+static uint32_t rounds_since_its_report(const struct node *node, uint32_t cell)
+{
+    const struct sync_full *sync = sync_of(&node->w->limiter.process.syncs, cell);
+    assert_non_null(sync);
+    return node->w->fleet->gather.number - sync->round;
+}
+
+static void test_a_key_that_was_reported_longer_ago_has_had_more_rounds_since(void **state)
+{
+    (void) state;
+    struct nodes n;
+    const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = HOUR};
+    const weir_policy policy = patient_policy_of(&limit);
+    nodes_init(&n, &policy, 1);
+    node_open(&n, 0, 0);
+    pass(&n, 500);
+    struct node *node = &n.node[0];
+    assert_int_equal(ask(node, 1), 1);
+    const uint32_t first = cell_of(node);
+    pass(&n, SCAN_MS);
+    const uint32_t rounds = rounds_since_its_report(node, first);
+    node->key = weir_make_key(node->w, node->key.policy, "later", 5);
+    assert_int_equal(ask(node, 1), 1);
+    pass(&n, SCAN_MS);
+    const uint32_t since = rounds_since_its_report(node, cell_of(node));
+    assert_in_range(since, 0, SCAN_MS / INTERVAL_MS);
+    assert_in_range(rounds_since_its_report(node, first), rounds + since + 1, 1000);
+    nodes_stop(&n);
+}
+
+/*
+ * A key whose full sync state was given to another one gets a new one when it is reported. Where use goes on as before,
+ * the demand that was known is kept. Where the key is urgent, use has surged, and the nodes' demand is learned anew.
+ */
+static void test_an_urgent_key_with_a_new_sync_state_learns_its_demand_anew(void **state)
+{
+    (void) state;
+    for (int urgent = 0; urgent < 2; urgent++) {
+        struct nodes n;
+        const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = HOUR};
+        const weir_policy policy = patient_policy_of(&limit);
+        nodes_init(&n, &policy, 1);
+        n.max_keys = 20000;
+        node_open(&n, 0, 0);
+        pass(&n, 500);
+        struct node *node = &n.node[0];
+        struct process *process = &node->w->limiter.process;
+        assert_int_equal(ask(node, 20), 20);
+        pass(&n, SCAN_MS);
+        sync_states_demote(node->w);
+        const uint32_t cell = cell_of(node);
+        assert_null(sync_of(&process->syncs, cell));
+        assert_int_equal(ask(node, 20), 20);
+        if (urgent != 0) {
+            bitmap_set(&process->table.urgent, cell);
+            store_relaxed(&process->shared->urgent, 1);
+        }
+        const struct sync_full *sync = NULL;
+        for (int steps = 0; sync == NULL; steps++) { /* the answer comes a step after the report */
+            assert_in_range(steps, 0, SCAN_MS);
+            fake_clock_advance(&n.fleet_clock, MILLISECOND);
+            fake_clock_advance(&node->clock, MILLISECOND);
+            assert_true(weir_poll(node->w) >= 0);
+            sync = sync_of(&process->syncs, cell);
+        }
+        assert_int_equal(sync->demand.learned_ns == 0, urgent);
+        nodes_stop(&n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reset_after_a_lost_answer_refunds_all_that_is_owed),
         cmocka_unit_test(test_units_of_a_lost_answer_owe_no_time_at_a_later_rate),
+        cmocka_unit_test(test_a_key_that_was_reported_longer_ago_has_had_more_rounds_since),
+        cmocka_unit_test(test_an_urgent_key_with_a_new_sync_state_learns_its_demand_anew),
     };
     return cmocka_run_group_tests_name("unit/fleet/report", tests, NULL, NULL);
 }
