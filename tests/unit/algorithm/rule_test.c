@@ -520,6 +520,8 @@ static void test_the_summary_of_a_history_says_when_all_of_it_has_left(void **st
     assert_true(rule_charge(&rule, s, START_NS, 5).a == s.a && rule_charge_late(&rule, s, START_NS, 5).a == s.a);
     assert_int_equal(rule_retry_after(&rule, s, START_NS, 3), 0);
     assert_int_equal(rule_retry_after(&rule, s, START_NS, 4), 300); /* at most */
+    assert_int_equal(rule_retry_after(&rule, s, START_NS, 10), 300);
+    assert_int_equal(rule_retry_after(&rule, s, START_NS + 300, 10), 0);
     assert_int_equal(rule_retry_after(&rule, s, START_NS, 11), UINT64_MAX);
     assert_int_equal(rule_reset_after(&rule, s, START_NS), 300);
     assert_int_equal(rule_reset_after(&rule, s, START_NS + 301), 0);

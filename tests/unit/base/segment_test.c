@@ -128,6 +128,38 @@ static void test_one_process_at_a_time_opens_a_segment(void **state)
     (void) weir_unlink(name);
 }
 
+static int open_with_a_name(void *arg)
+{
+    (void) arg;
+    struct segment segment;
+    struct stat of_the_name;
+    (void) add_relaxed(&shared->entered, 1);
+    if (segment_open(&segment, name) != 0) {
+        return 1;
+    }
+    const int fd = shm_open(name, O_RDONLY, 0);
+    const bool same = fd >= 0 && fstat(fd, &of_the_name) == 0 && of_the_name.st_ino == segment.inode;
+    segment_close(&segment);
+    return same ? 0 : 2;
+}
+
+/* Who waited for the lock of a segment whose name is removed opens the name's segment, which is another one. */
+static void test_an_opener_whose_segment_lost_its_name_opens_the_names(void **state)
+{
+    (void) state;
+    struct segment segment;
+    memset((void *) shared, 0, sizeof(*shared));
+    make(&segment, 11);
+    const pid_t child = start_independent(open_with_a_name, NULL);
+    assert_true(wait_for_word(&shared->entered, 1));
+    nap_ms(20); /* it has opened the segment; if not, there is nothing to be seen */
+    assert_int_equal(weir_unlink(name), 0);
+    segment_unlock(&segment);
+    expect_end(child);
+    segment_close(&segment);
+    (void) weir_unlink(name);
+}
+
 static int wait_in_lock(void *arg)
 {
     const struct segment *segment = arg;
@@ -492,6 +524,7 @@ int main(void)
         cmocka_unit_test(test_parts_lie_in_order_and_begin_at_pages),
         cmocka_unit_test(test_a_process_has_one_mapping_of_a_segment),
         cmocka_unit_test(test_one_process_at_a_time_opens_a_segment),
+        cmocka_unit_test(test_an_opener_whose_segment_lost_its_name_opens_the_names),
         cmocka_unit_test(test_a_forked_child_locks_anew),
         cmocka_unit_test(test_no_more_is_mapped_than_the_parts_take_and_nothing_is_left),
         cmocka_unit_test(test_descriptor_0_is_one_like_any_other),

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "check/claim.h"
+#include "check/decide.h"
 #include "check/direct_charge.h"
 #include "check/refund.h"
 #include "check/renew_grant.h"
@@ -260,6 +261,9 @@ void __wrap_claim_reserve(struct request *r, const struct claim *claim, uint64_t
 {
     before_step("claim_reserve");
     s.granted[s.readings < KEYS ? s.readings : KEYS] += claim->granted;
+    for (size_t i = 0; i < claim->policy->limit_count; i++) { /* what all threads can be granted is a fraction */
+        assert_true(claim->granted <= decide_grant_share(r->t, claim->readings[i].left - claim->cost));
+    }
     __real_claim_reserve(r, claim, units);
 }
 

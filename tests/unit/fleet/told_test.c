@@ -12,6 +12,7 @@
 #include "algorithm/window.h"
 #include "fleet/keys/reading.h"
 #include "fleet/keys/report_history.h"
+#include "process/evict.h"
 #include "support/nodes.h"
 #include "support/policies.h"
 
@@ -667,6 +668,44 @@ static void test_logs_that_a_round_has_no_room_for_follow_at_once(void **state)
     told_end();
 }
 
+/* Urgent logs come first in a round, and evicted ones next. Those that find no room are told in a later round. */
+static void test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later(void **state)
+{
+    (void) state;
+    enum { URGENT = ROUND_HISTORIES - 20, EVICTED = ROUND_HISTORIES / 2 };
+    static uint32_t names[URGENT + EVICTED];
+    told_start(&log_limit);
+    answer_log(2, 2);
+    struct process *process = &f.w->limiter.process;
+    for (uint32_t i = 0; i < URGENT + EVICTED; i++) {
+        names[i] = i;
+        struct node node = {.w = f.w, .t = f.t};
+        node.key = weir_make_key(f.w, weir_find_policy(f.w, "p"), &names[i], sizeof(names[i]));
+        weir_charge(f.t, &node.key, 2);
+        const uint32_t at = cell_of(&node);
+        if (i < URGENT) {
+            bitmap_set(&process->table.urgent, at);
+        } else {
+            assert_true(cell_lock(&process->table.cells[at]));
+            evict_cell(process, process_policies(process), at, f.w->fleet->gather.now_ns);
+            cell_unlock(&process->table.cells[at]);
+        }
+    }
+    store_relaxed(&process->shared->urgent, 1);
+    f.w->fleet->schedule.next_ns = f.clock.monotonic_ns; /* an interval's round, which has all kinds of reports */
+    size_t told = 0;
+    size_t most = 0;
+    for (unsigned i = 0; i < INTERVAL_MS / STEP_MS + 3; i++) {
+        f.told_count = 0;
+        advance(STEP_MS);
+        told += f.told_count;
+        most = max_u64(most, f.told_count);
+    }
+    assert_int_equal(most, ROUND_HISTORIES);
+    assert_int_equal(told, URGENT + EVICTED);
+    told_end();
+}
+
 static void test_a_log_is_told_unit_by_unit(void **state)
 {
     (void) state;
@@ -1107,6 +1146,7 @@ int main(void)
         cmocka_unit_test(test_what_a_round_has_no_room_for_follows_at_once),
         cmocka_unit_test(test_the_last_round_tells_what_is_left_and_that_the_node_leaves),
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
+        cmocka_unit_test(test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_logs_that_a_round_has_no_room_for_follow_at_once),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),

@@ -352,6 +352,30 @@ static int open_with_short_files(void *arg)
     return strcmp(error.message, says) == 0 ? 0 : 3;
 }
 
+/* What the system says of what is no mistake of a weir's options. */
+static int open_without_descriptors(void *arg)
+{
+    const weir_options *options = arg;
+    struct named named;
+    struct pages_owner pages;
+    weir_error error;
+    char says[200];
+    (void) snprintf(says, sizeof(says), "\"%s\" cannot be opened: Too many open files", name);
+    if (setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, 0}) != 0 ||
+        named_open(&named, &pages, options, REPLACED_NONE, &error) != -EMFILE || error.code != -EMFILE) {
+        return 1;
+    }
+    return strcmp(error.message, says) == 0 ? 0 : 2;
+}
+
+static void test_an_opener_without_descriptors_says_what_the_system_says(void **state)
+{
+    (void) state;
+    weir_options options = some_options();
+    expect_end(start_independent(open_without_descriptors, &options));
+    assert_int_equal(segment_size(name), -1);
+}
+
 /* 1,000,000 keys of 2 KiB each, a handle, and the rest: 2,210 MiB. */
 static void test_an_opener_without_room_says_how_much_is_needed(void **state)
 {
@@ -378,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_grants_are_given_where_all_that_entered_may),
         cmocka_unit_test(test_an_opener_that_the_system_refuses_something_leaves_nothing),
         cmocka_unit_test(test_an_opener_without_room_says_how_much_is_needed),
+        cmocka_unit_test(test_an_opener_without_descriptors_says_what_the_system_says),
         cmocka_unit_test(test_a_process_may_have_256_named_weirs_open),
     };
     const int failed = cmocka_run_group_tests_name("unit/named/named", tests, NULL, NULL);

@@ -26,15 +26,17 @@ struct set {
 static void set_open(struct set *set, uint32_t size)
 {
     set->size = size;
-    set->memory = calloc(bitmap_size(size), sizeof(*set->memory));
+    set->memory = calloc(bitmap_size(size) + 1, sizeof(*set->memory));
     set->model = calloc(size, sizeof(*set->model));
     assert_non_null(set->memory);
     assert_non_null(set->model);
     bitmap_init(&set->bitmap, set->memory, size);
+    set->memory[bitmap_size(size)] = UINT64_MAX; /* no word of the set */
 }
 
 static void set_close(struct set *set)
 {
+    assert_true(load_relaxed(&set->memory[bitmap_size(set->size)]) == UINT64_MAX);
     free((void *) set->memory);
     free(set->model);
 }
@@ -62,6 +64,15 @@ static bool take(struct set *set, uint32_t *cursor, uint32_t end)
     assert_int_equal(*cursor, next + 1);
     set->model[next] = false;
     return true;
+}
+
+static void expect_counted(const struct set *set)
+{
+    size_t count = 0;
+    for (uint32_t cell = 0; cell < set->size; cell++) {
+        count += set->model[cell];
+    }
+    assert_int_equal(bitmap_count(&set->bitmap), count);
 }
 
 static void expect_empty(struct set *set)
@@ -96,6 +107,7 @@ static void test_any_order_of_sets_clears_and_takes(void **state)
                 }
             }
         }
+        expect_counted(&set);
         uint32_t cursor = 0;
         while (take(&set, &cursor, set.size)) {
         }

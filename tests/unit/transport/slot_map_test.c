@@ -188,6 +188,8 @@ static void test_a_slot_map_with_gaps_is_asked_for_again_soon(void **state)
         range_reply(0, 16383, "10.0.0.1", FIRST + 2),
         array_reply(2, (redisReply *[]){number_reply(0), number_reply(16383)}),
         array_reply(3, (redisReply *[]){number_reply(0), number_reply(16383), number_reply(1)}),
+        array_reply(3, (redisReply *[]){number_reply(0), number_reply(16383),
+                                        array_reply(1, (redisReply *[]){text_reply(REDIS_REPLY_STRING, "10.0.0.1")})}),
     };
     for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         /* The tag's slots must all have an owner that works; slot 16383 has no tag. */
