@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "algorithm/window.h"
+#include "fleet/keys/full_sync.h"
 #include "fleet/keys/reading.h"
 #include "fleet/keys/report_history.h"
 #include "process/evict.h"
@@ -781,6 +782,33 @@ static void test_a_log_is_told_unit_by_unit(void **state)
     told_end();
 }
 
+/* A call that waits until the fleet has everything waits until it has been told again what it has lost. */
+static void test_a_sync_waits_for_the_units_of_a_log_that_the_fleet_has_lost(void **state)
+{
+    (void) state;
+    told_start(&log_limit);
+    weir_charge(f.t, &f.key, 10);
+    answer_log(10, 10);
+    tell_log();
+    weir_charge(f.t, &f.key, 1);
+    const uint64_t request = full_sync_call_begin(f.w->fleet);
+    answer_log(3, 3);
+    f.told_count = 0;
+    while (f.told_count == 0) {
+        advance(10);
+    }
+    expect_log(10, 1, 11, 11, 11);
+    advance(10);
+    assert_true(load_relaxed(&f.w->fleet->sync_calls.served) != request);
+    answer_log(11, 11);
+    advance(10);
+    assert_int_equal(f.log.first, 0);
+    assert_int_equal(f.log.time_count, 11);
+    assert_true(load_relaxed(&f.w->fleet->sync_calls.served) == request);
+    full_sync_call_end(f.w->fleet);
+    told_end();
+}
+
 /* The fleet has 5 + 4 units of one moment, and 3 + 8 of a second later; the 8 are this node's. */
 static void test_a_log_takes_its_own_units_out_of_the_answer(void **state)
 {
@@ -1148,6 +1176,7 @@ int main(void)
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
         cmocka_unit_test(test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
+        cmocka_unit_test(test_a_sync_waits_for_the_units_of_a_log_that_the_fleet_has_lost),
         cmocka_unit_test(test_logs_that_a_round_has_no_room_for_follow_at_once),
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
         cmocka_unit_test(test_units_from_before_a_silence_are_known_as_long_as_they_count),
