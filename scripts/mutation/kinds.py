@@ -38,7 +38,8 @@ def closing(code, at, until=")]}"):
 def changeable(source):
     """A file's code, at its offsets, as far as it may be changed: bodies of functions. All else is blank."""
     lines = source.plain.split("\n")
-    bodies = {number for f in source.functions for number in range(f.end - f.body.count("\n") - 1, f.end)}
+    bodies = {number for f in source.functions for number in range(f.end - f.body.count("\n") - 1, f.end)
+              if "prefetch" not in f.name}
     code = "\n".join(line if number in bodies else " " * len(line) for number, line in enumerate(lines))
     for match in SPARED.finditer(code):
         end = closing(code, match.end() - 1) or match.end()
