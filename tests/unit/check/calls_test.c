@@ -387,6 +387,31 @@ static void test_calls_that_go_to_the_table_are_counted_as_slow(void **state)
     }
 }
 
+/* Slots know which key of a request had room and which had none: until the next tick they deny it by themselves. */
+static void test_a_request_of_several_keys_that_was_denied_is_denied_without_the_table(void **state)
+{
+    (void) state;
+    for (size_t i = 0; next_kind(i); i++) {
+        const weir_key keys[] = {d.key, key_of("p", "used up"), key_of("p", "as well")};
+        weir_stats before;
+        weir_stats stats;
+        weir_verdict v;
+        for (size_t k = 1; k < 3; k++) {
+            assert_true(weir_check(d.t, &keys[k], 100, NULL));
+        }
+        for (int n = 0; n < 10; n++) { /* until each key has a slot, which knows enough for a verdict */
+            assert_false(weir_check_all(d.t, keys, NULL, 3, &v));
+        }
+        weir_get_stats(d.w, &before);
+        for (int n = 0; n < 10; n++) {
+            assert_false(weir_check_all(d.t, keys, NULL, 3, &v));
+            assert_int_equal(v.key_index, 1);
+        }
+        weir_get_stats(d.w, &stats);
+        assert_int_equal(stats.slow_count, before.slow_count);
+    }
+}
+
 /* A unit refills within a tick: a denial is not remembered until the next one. Nobody polls, so there is no next one.
  */
 static void test_in_real_time_who_waits_less_than_a_tick_passes(void **state)
@@ -438,6 +463,7 @@ int main(void)
         cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
         cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
         cmocka_unit_test(test_calls_that_go_to_the_table_are_counted_as_slow),
+        cmocka_unit_test(test_a_request_of_several_keys_that_was_denied_is_denied_without_the_table),
         cmocka_unit_test(test_in_real_time_who_waits_less_than_a_tick_passes),
     };
     return cmocka_run_group_tests_name("unit/check/calls", tests, NULL, close_two_handles);
