@@ -3,7 +3,8 @@
  * What a node learns of a key's demand between answers: from denials, from late requests, and from nodes that fall
  * silent.
  *
- * Guards: src/fleet/keys/demand.c, src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c, src/process/allowance.c
+ * Guards: src/fleet/keys/demand.c, src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c, src/process/allowance.c,
+ * src/check/slot_learn.c
  */
 #include "algorithm/estimate.h"
 #include "algorithm/window.h"
@@ -160,6 +161,34 @@ static void test_denials_that_a_caller_counts_are_demand(void **state)
     }
 }
 
+/* A policy has two limits, and one of them denies: both are demanded, as a request that passes would use both. */
+static void test_what_is_denied_is_demand_of_each_limit(void **state)
+{
+    (void) state;
+    const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_ns = HOUR},
+                                 {.algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = HOUR}};
+    const weir_policy policy = {.name = "p", .limits = limits, .limit_count = 2};
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    struct node *node = &n.node[0];
+    (void) ask(node, 5);
+    pass(&n, SCAN_MS);
+    (void) ask(node, 30);
+    weir_count_denied(node->t, &node->key, 10, 10); /* requests that the caller has denied itself */
+    pass(&n, SCAN_MS);
+    const struct process *process = &node->w->limiter.process;
+    rcu_enter(node->t);
+    const struct policy *compiled = check_policy(process, process_policies(process), &node->key);
+    for (size_t i = 0; i < 2; i++) {
+        const struct sync_full *sync =
+            sync_of(&process->syncs, table_find(&process->table, cell_hash(compiled, &node->key, i)));
+        assert_non_null(sync);
+        assert_int_equal(sync->now.demand, 45); /* the 5 that passed, and the 40 that did not */
+    }
+    rcu_leave(node->t);
+    nodes_stop(&n);
+}
+
 /* Two of three nodes are cut off. What is left to them may be had after an answer, and not a nanosecond later. */
 static void test_the_held_share_of_silent_nodes_is_waited_for(void **state)
 {
@@ -195,6 +224,7 @@ int main(void)
         cmocka_unit_test(test_a_look_at_a_few_units_leaves_the_recent_rate_for_an_interval),
         cmocka_unit_test(test_the_part_of_a_node_that_fell_silent_becomes_free),
         cmocka_unit_test(test_denials_that_a_caller_counts_are_demand),
+        cmocka_unit_test(test_what_is_denied_is_demand_of_each_limit),
         cmocka_unit_test(test_the_held_share_of_silent_nodes_is_waited_for),
     };
     return cmocka_run_group_tests_name("unit/fleet/demand", tests, NULL, NULL);

@@ -320,6 +320,24 @@ static void test_a_log_that_a_dead_settler_was_charging_gets_the_rest_of_the_uni
     }
 }
 
+/* The step that a settler has noted when it charges a log. The linker's --wrap leads the call here. */
+static struct {
+    const struct slot_account *account;
+    uint32_t step;
+} at_charge;
+
+bool __real_history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                                 uint64_t units);
+bool __wrap_history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                                 uint64_t units);
+
+bool __wrap_history_store_charge(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
+                                 uint64_t units)
+{
+    at_charge.step = at_charge.account != NULL ? load_relaxed(&at_charge.account->settling.step) : 0;
+    return __real_history_store_charge(process, cell, rule, now_ns, units);
+}
+
 /* What another process needs to end a settling; where none can be joined nothing is noted. */
 static void test_a_settler_of_a_shared_weir_notes_how_far_it_has_come(void **state)
 {
@@ -331,7 +349,10 @@ static void test_a_settler_of_a_shared_weir_notes_how_far_it_has_come(void **sta
         give_slot(&s, 1, 10, 6);
         assert_true(history_store_charge(&s.limiter.process, CELL, s.rule, NOW_NS, 3));
         uint64_t used = 1006;
+        at_charge.account = s.account;
         assert_true(settling_charge(s.t, INDEX, &used));
+        at_charge.account = NULL;
+        assert_int_equal(at_charge.step, processes == 2 ? 1 : 0);
         assert_int_equal(used_of(&s, 0), 9);
         assert_int_equal(s.account->settling.used, 1006);
         assert_int_equal(s.account->settling.log_end, processes == 2 ? 3 : 0);

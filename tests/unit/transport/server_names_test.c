@@ -98,6 +98,7 @@ static void test_an_address_with_colons_stands_in_brackets(void **state)
     (void) state;
     resolver_says = EAI_NONAME; /* the resolver of this file knows no address either */
     fails("redis://[::1]:6379", "redis [::1]:6379", "cannot connect: name not found");
+    fails("redis+sentinel://[::1]:26379/main", "redis sentinel [::1]:26379", "cannot connect: name not found");
 }
 
 int main(void)
