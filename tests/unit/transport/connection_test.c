@@ -438,6 +438,35 @@ static void test_a_connection_that_says_what_it_should_not_is_dropped(void **sta
     }
 }
 
+/* What a Sentinel names as the new primary does not take the old one's place if it refuses the greeting. */
+static void test_a_server_that_refuses_the_greeting_takes_nobodys_place(void **state)
+{
+    (void) state;
+    host_listen(0);
+    host_listen(1);
+    struct redis_transport *t = scene_open("redis://0");
+    (void) step(t, NOW);
+    struct server_conn *primary = t->primary;
+    int fd = host_accept(0);
+    (void) got(fd);
+    say(fd, GREETED);
+    (void) step(t, NOW);
+    struct server_conn *candidate = server_at(t, "1", "6379", false);
+    t->candidate = candidate;
+    candidate->wanted = true;
+    (void) step(t, NOW);
+    fd = host_accept(1);
+    (void) got(fd);
+    say(fd, "-WRONGPASS\r\n");
+    (void) step(t, NOW);
+    assert_ptr_equal(t->primary, primary);
+    assert_int_equal(primary->stage, SERVER_READY);
+    assert_true(primary->wanted);
+    assert_null(t->candidate);
+    assert_int_equal(candidate->stage, SERVER_OFF);
+    scene_close(t);
+}
+
 /* A server that ends a reply never, or late: 4 MiB are read before it is complete. */
 static void test_a_reply_of_more_than_four_mebibytes_is_refused(void **state)
 {
@@ -815,6 +844,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_socket_sends_at_once_and_is_not_inherited, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_what_takes_too_long_is_given_up, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_a_reply_answers_the_oldest_call, hosts_begin, hosts_end),
+        cmocka_unit_test_setup_teardown(test_a_server_that_refuses_the_greeting_takes_nobodys_place, hosts_begin,
+                                        hosts_end),
         cmocka_unit_test_setup_teardown(test_a_connection_that_says_what_it_should_not_is_dropped, hosts_begin,
                                         hosts_end),
         cmocka_unit_test_setup_teardown(test_a_reply_of_more_than_four_mebibytes_is_refused, hosts_begin, hosts_end),
