@@ -104,7 +104,6 @@ int reset_key(struct limiter *limiter, const weir_key *key, bool reachable)
     for (; member != NULL; member = policy_set_next(set, member)) {
         weir_key member_key = *key;
         member_key.hash ^= policy->group_key_mask ^ member->group_key_mask;
-        member_key.policy = member->id;
         reset_member(limiter, set, member, &member_key, reachable);
     }
     rcu_leave_lane(limiter, lane);
