@@ -13,16 +13,16 @@ BETWEEN = r"(?<=[\w)\]'\"] )(?:%s)(?=\s)"
 PAIRS = {"comparison turned": "< >= > <= == !=", "bound off by one": "< <= > >=", "plus and minus": "+ -",
          "times and over": "* /", "and and or": "&& ||", "bits and and or": "& |", "shift turned": "<< >>",
          "added or taken": "+= -="}
-# A dropped free is for AddressSanitizer, and a fence is an ordering.
 STATEMENT = r"(?:[;{}]|:[ ]*\n)\s*"
+# A dropped free is for AddressSanitizer, and a fence is an ordering.
 CALL = re.compile(STATEMENT + r"((?:\(void\) )?(?!(?:free|fence_\w+|barrier_all_threads)\()[A-Za-z_]\w*\()")
 ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\])* = )")
 # What is there for whoever debugs or traces, and hints, which change no answer.
 SPARED = re.compile(r"\b(?:_Static_assert|static_assert|assert|PROBE\d|probe_(?:is_traced|deny|grant|report|round|"
                     r"outage|connection|evict|policies|leader)|\w*prefetch\w*)\(")
 
-# Functions to which it is all one which argument is first.
-SYMMETRIC = ("min_u64", "max_u64", "saturating_add", "saturating_mul", "strcmp", "strncmp", "memcmp")
+# Functions to which it is all one which argument is first, by their names and what comes behind the arguments.
+SYMMETRIC = re.compile(r"(?:(?:min|max)_u64|saturating_(?:add|mul))\)|(?:strn?cmp|memcmp)\) [=!]= 0")
 
 
 def closing(code, at, until=")]}"):
@@ -94,7 +94,7 @@ def mutants(code, text):
             yield "assignment dropped", match.start(1), end + 1, ";"
     for match in re.finditer(r"\b([A-Za-z_]\w*)\(", code):
         start, end, spans = match.end(), closing(code, match.end() - 1), []
-        while end and start < end and match[1] not in SYMMETRIC:
+        while end and start < end and not SYMMETRIC.match(match[1] + code[end:end + 6]):
             comma = closing(code[:end] + ",", start, ",")
             word = code[start:comma]
             spans.append((comma - len(word.lstrip()), start + len(word.rstrip())))

@@ -24,12 +24,12 @@ LIBRARY, TRACED, SOURCE = (os.path.abspath(path) for path in sys.argv[1:4])
 PAGE = pathlib.Path(SOURCE) / "docs/tracing.md"
 SERVER = os.environ.get("WEIR_TEST_REDIS_SERVER", "redis-server")
 
-# probe: how gdb prints its arguments, and patterns of what it then prints, in any order.
+# probe: how gdb prints its arguments, and patterns, each of what it prints at some time.
 FIRES = {
     "deny": ("%lu %s %s %lu %lu %lu %lu %lu", r"\d+ few customer-17 11 1 0 [1-9]\d{9,} 0"),
     "grant": ("%lu %s %lu %lu", r"\d+ (hot 3|customer-17 11) [1-9]\d*"),
     "report": ("%s %lu %lu", r"weir:\S*few:customer-17:\d+ 5 [5-9]", r"weir:\S*few:customer-18:\d+ 1 1"),
-    "round": ("%s %lu %lu %lu %lu", r"redis \S+ 1 0 [1-9]\d* 1"),
+    "round": ("%s %lu %lu %lu %lu", r"redis \S+ 1 0 [1-9]\d* 1", r"redis \S+ 1 2 [1-9]\d* 1"),
     "outage": ("%s %lu %lu", r"few 4 0"),
     "connection": ("%s %lu %lu", r"redis \S+ 1 0"),
     "evict": ("%lu %lu %lu", r"\d+ \d+ [01]"),

@@ -36,7 +36,10 @@ static int set_policies(weir *w)
     return weir_set_policies(w, policies, 2, &error) != 0 ? fail("policies", &error) : 0;
 }
 
-/* Denials by the table, one at least: a tick may begin in between. The round after them has the reports of two keys. */
+/*
+ * Denials by the table, one at least: a tick may begin in between. Two keys, so that the round after that has two
+ * reports, and the probe fires for each.
+ */
 static void deny(weir *w, weir_thread *thread)
 {
     const weir_key key = weir_make_key(w, weir_find_policy(w, "few"), "customer-17", 11);

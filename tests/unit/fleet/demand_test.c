@@ -171,17 +171,19 @@ static void test_what_is_denied_is_demand_of_each_limit(void **state)
     struct nodes n;
     nodes_start(&n, &policy, 1);
     struct node *node = &n.node[0];
-    (void) ask(node, 5);
+    assert_int_equal(ask(node, 5), 5);
     pass(&n, SCAN_MS);
-    (void) ask(node, 30);
+    assert_int_equal(ask(node, 30), 0);
     weir_count_denied(node->t, &node->key, 10, 10); /* requests that the caller has denied itself */
     pass(&n, SCAN_MS);
     const struct process *process = &node->w->limiter.process;
     rcu_enter(node->t);
     const struct policy *compiled = check_policy(process, process_policies(process), &node->key);
+    assert_non_null(compiled);
     for (size_t i = 0; i < 2; i++) {
-        const struct sync_full *sync =
-            sync_of(&process->syncs, table_find(&process->table, cell_hash(compiled, &node->key, i)));
+        const uint32_t at = table_find(&process->table, cell_hash(compiled, &node->key, i));
+        assert_int_not_equal(at, TABLE_NONE);
+        const struct sync_full *sync = sync_of(&process->syncs, at);
         assert_non_null(sync);
         assert_int_equal(sync->now.demand, 45); /* the 5 that passed, and the 40 that did not */
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reports of a bucket after an answer was lost: the fleet has units that are not acked. And when a key was last
- * reported, which says whose sync state is given to another key; and what a key with a new sync state knows.
+ * looked at, which decides whose sync state another key gets; and what a key with a new sync state knows.
  *
  * Guards: src/fleet/keys/report.c, src/fleet/keys/gather.c, src/transport/loopback/records.c
  */
@@ -69,14 +69,14 @@ static void test_units_of_a_lost_answer_owe_no_time_at_a_later_rate(void **state
     nodes_stop(&n);
 }
 
-static uint32_t rounds_since_its_report(const struct node *node, uint32_t cell)
+static uint32_t rounds_since_the_look_at(const struct node *node, uint32_t cell)
 {
     const struct sync_full *sync = sync_of(&node->w->limiter.process.syncs, cell);
     assert_non_null(sync);
     return node->w->fleet->gather.number - sync->round;
 }
 
-static void test_a_key_that_was_reported_longer_ago_has_had_more_rounds_since(void **state)
+static void test_a_key_that_was_looked_at_longer_ago_has_had_more_rounds_since(void **state)
 {
     (void) state;
     struct nodes n;
@@ -89,13 +89,13 @@ static void test_a_key_that_was_reported_longer_ago_has_had_more_rounds_since(vo
     assert_int_equal(ask(node, 1), 1);
     const uint32_t first = cell_of(node);
     pass(&n, SCAN_MS);
-    const uint32_t rounds = rounds_since_its_report(node, first);
+    const uint32_t rounds = rounds_since_the_look_at(node, first);
     node->key = weir_make_key(node->w, node->key.policy, "later", 5);
     assert_int_equal(ask(node, 1), 1);
     pass(&n, SCAN_MS);
-    const uint32_t since = rounds_since_its_report(node, cell_of(node));
+    const uint32_t since = rounds_since_the_look_at(node, cell_of(node));
     assert_in_range(since, 0, SCAN_MS / INTERVAL_MS);
-    assert_in_range(rounds_since_its_report(node, first), rounds + since + 1, 1000);
+    assert_in_range(rounds_since_the_look_at(node, first), rounds + since + 1, 1000);
     nodes_stop(&n);
 }
 
@@ -123,8 +123,7 @@ static void test_an_urgent_key_with_a_new_sync_state_learns_its_demand_anew(void
         assert_null(sync_of(&process->syncs, cell));
         assert_int_equal(ask(node, 20), 20);
         if (urgent != 0) {
-            bitmap_set(&process->table.urgent, cell);
-            store_relaxed(&process->shared->urgent, 1);
+            make_urgent(node);
         }
         const struct sync_full *sync = NULL;
         for (int steps = 0; sync == NULL; steps++) { /* the answer comes a step after the report */
@@ -144,7 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_reset_after_a_lost_answer_refunds_all_that_is_owed),
         cmocka_unit_test(test_units_of_a_lost_answer_owe_no_time_at_a_later_rate),
-        cmocka_unit_test(test_a_key_that_was_reported_longer_ago_has_had_more_rounds_since),
+        cmocka_unit_test(test_a_key_that_was_looked_at_longer_ago_has_had_more_rounds_since),
         cmocka_unit_test(test_an_urgent_key_with_a_new_sync_state_learns_its_demand_anew),
     };
     return cmocka_run_group_tests_name("unit/fleet/report", tests, NULL, NULL);

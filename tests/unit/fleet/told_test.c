@@ -670,7 +670,7 @@ static void test_logs_that_a_round_has_no_room_for_follow_at_once(void **state)
 }
 
 /* Urgent logs come first in a round, and evicted ones next. Those that find no room are told in a later round. */
-static void test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later(void **state)
+static void test_evicted_logs_for_which_urgent_ones_leave_no_room_are_told_later(void **state)
 {
     (void) state;
     enum { URGENT = ROUND_HISTORIES - 20, EVICTED = ROUND_HISTORIES / 2 };
@@ -683,16 +683,15 @@ static void test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later(void
         struct node node = {.w = f.w, .t = f.t};
         node.key = weir_make_key(f.w, weir_find_policy(f.w, "p"), &names[i], sizeof(names[i]));
         weir_charge(f.t, &node.key, 2);
-        const uint32_t at = cell_of(&node);
         if (i < URGENT) {
-            bitmap_set(&process->table.urgent, at);
+            make_urgent(&node);
         } else {
+            const uint32_t at = cell_of(&node);
             assert_true(cell_lock(&process->table.cells[at]));
             evict_cell(process, process_policies(process), at, f.w->fleet->gather.now_ns);
             cell_unlock(&process->table.cells[at]);
         }
     }
-    store_relaxed(&process->shared->urgent, 1);
     f.w->fleet->schedule.next_ns = f.clock.monotonic_ns; /* an interval's round, which has all kinds of reports */
     size_t told = 0;
     size_t most = 0;
@@ -782,7 +781,7 @@ static void test_a_log_is_told_unit_by_unit(void **state)
     told_end();
 }
 
-/* A call that waits until the fleet has everything waits until it has been told again what it has lost. */
+/* weir_sync waits until the fleet has everything: what the fleet has lost of a log has been told again by then. */
 static void test_a_sync_waits_for_the_units_of_a_log_that_the_fleet_has_lost(void **state)
 {
     (void) state;
@@ -1174,7 +1173,7 @@ int main(void)
         cmocka_unit_test(test_what_a_round_has_no_room_for_follows_at_once),
         cmocka_unit_test(test_the_last_round_tells_what_is_left_and_that_the_node_leaves),
         cmocka_unit_test(test_an_answer_moves_a_bucket_to_the_fleets_time),
-        cmocka_unit_test(test_evicted_logs_that_urgent_ones_leave_no_room_are_told_later),
+        cmocka_unit_test(test_evicted_logs_for_which_urgent_ones_leave_no_room_are_told_later),
         cmocka_unit_test(test_a_log_is_told_unit_by_unit),
         cmocka_unit_test(test_a_sync_waits_for_the_units_of_a_log_that_the_fleet_has_lost),
         cmocka_unit_test(test_logs_that_a_round_has_no_room_for_follow_at_once),

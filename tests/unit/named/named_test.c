@@ -352,7 +352,7 @@ static int open_with_short_files(void *arg)
     return strcmp(error.message, says) == 0 ? 0 : 3;
 }
 
-/* What the system says of what is no mistake of a weir's options. */
+/* An error that no option has caused is told in the system's own words. */
 static int open_without_descriptors(void *arg)
 {
     const weir_options *options = arg;
