@@ -306,6 +306,32 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
     }
 }
 
+/* One of two keys has a log that finds no memory. In shadow mode the request goes on without it, and counts the other.
+ */
+static void test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_memory(void **state)
+{
+    (void) state;
+    static const weir_limit log = {.algorithm = WEIR_SLIDING_LOG, .limit = WEIR_MAX_LOG_UNITS, .period_ns = MINUTE};
+    static const weir_policy policies[] = {{.name = "p", .limits = &kinds[0], .limit_count = 1},
+                                           {.name = "full", .limits = &log, .limit_count = 1},
+                                           {.name = "trial", .limits = &log, .limit_count = 1, .mode = WEIR_SHADOW}};
+    open_two_handles(policies, COUNT_OF(policies));
+    uint64_t number = 0;
+    do { /* until all memory for logs is taken, and then what is left beside it */
+        const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "full"), &number, sizeof(number));
+        if (!weir_check(d.t, &key, number < 100 ? WEIR_MAX_LOG_UNITS : 1, NULL) && number > 100) {
+            break;
+        }
+    } while (++number < 100000);
+    const weir_key keys[] = {key_of("p", "k"), key_of("trial", "k")};
+    for (uint64_t n = 1; n <= 5; n++) {
+        weir_verdict v;
+        assert_true(weir_check_all(d.t, keys, NULL, 2, &v));
+        assert_true(v.would_deny);
+        assert_int_equal(left(&keys[0]), 100 - n);
+    }
+}
+
 /* Memory is there for three logs that are full: far more keys may each have a little of the same limit. */
 static void test_a_log_takes_memory_for_the_units_it_has(void **state)
 {
@@ -461,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_limits_that_swap_their_places_keep_their_counts),
         cmocka_unit_test(test_a_sliding_log_takes_65536_units),
         cmocka_unit_test(test_logs_that_are_over_make_room_for_others),
+        cmocka_unit_test(test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_memory),
         cmocka_unit_test(test_a_log_takes_memory_for_the_units_it_has),
         cmocka_unit_test(test_a_check_finds_every_key_of_a_full_table),
         cmocka_unit_test(test_calls_that_go_to_the_table_are_counted_as_slow),

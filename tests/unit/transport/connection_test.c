@@ -371,6 +371,9 @@ static void test_a_reply_answers_the_oldest_call(void **state)
             assert_null(reply.reply);
         }
         assert_int_equal(server->call_count, asked - answered);
+        (void) step(t, NOW);
+        (void) recv(fd, (char[256]){0}, 256, MSG_DONTWAIT);
+        assert_in_range(server->socket.out_size, 0, 4096); /* what has been sent takes no memory */
     }
     /* Calls are lost with their connection, the oldest first. */
     server_drop(t, server, NOW);
