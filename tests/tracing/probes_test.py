@@ -4,7 +4,7 @@
 The tracepoints of libweir are those of docs/tracing.md, and fire: probes_test.py LIBRARY TRACED_PROGRAM SOURCE_DIRECTORY.
 Prints TAP.
 
-Guards: src/base/probe.h, src/base/probe.c, docs/tracing.md
+Guards: src/base/probe.h, src/base/probe.c, src/fleet/round.c, docs/tracing.md
 """
 import os
 import pathlib
