@@ -4,7 +4,7 @@
  * bounds, kept of evicted keys, and charged late. (Checks: property/oracle_test.c.)
  *
  * Guards: src/algorithm/rule.c, src/algorithm/rule.h, src/algorithm/window.c, src/algorithm/window.h,
- * src/algorithm/bucket.c, src/algorithm/bucket.h, src/algorithm/rate_table.c
+ * src/algorithm/bucket.c, src/algorithm/bucket.h, src/algorithm/history.c, src/algorithm/rate_table.c
  */
 #include "algorithm/rule.h"
 
