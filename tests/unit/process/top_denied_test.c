@@ -265,6 +265,36 @@ static void test_what_was_denied_counts_half_after_each_minute(void **state)
     server_close(&p);
 }
 
+static void test_the_last_of_the_most_policies_has_a_list_like_the_first(void **state)
+{
+    (void) state;
+    struct server p;
+    server_open(&p, 1000);
+    weir_policy *policies = calloc(WEIR_MAX_POLICIES, sizeof(*policies));
+    char(*names)[8] = calloc(WEIR_MAX_POLICIES, sizeof(*names));
+    assert_true(policies != NULL && names != NULL);
+    for (unsigned i = 0; i < WEIR_MAX_POLICIES; i++) {
+        (void) snprintf(names[i], sizeof(names[i]), "p%u", i);
+        policies[i] = (weir_policy){.name = names[i], .limits = &ten, .limit_count = 1};
+    }
+    set_policies(p.w, policies, WEIR_MAX_POLICIES);
+    process_pass(&p, 40 * MILLISECOND);
+    const size_t ends[] = {0, WEIR_MAX_POLICIES - 1};
+    for (size_t i = 0; i < 2; i++) {
+        (void) deny(&p, weir_find_policy(p.w, names[ends[i]]), "k", 410, 1);
+    }
+    process_pass(&p, 40 * MILLISECOND);
+    process_pass(&p, 60 * SECOND);
+    for (size_t i = 0; i < 2; i++) {
+        weir_offender top[2];
+        assert_int_equal(weir_top_offenders(p.w, weir_find_policy(p.w, names[ends[i]]), top, 2), 1);
+        is_offender(&top[0], "k", 200);
+    }
+    server_close(&p);
+    free(policies);
+    free(names);
+}
+
 static void test_lists_stay_when_policies_change_and_no_memory_is_added(void **state)
 {
     (void) state;
@@ -577,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_a_denial_counts_once_whatever_the_policy_has_of_limits_and_tiers),
         cmocka_unit_test(test_every_call_that_denies_is_counted_but_what_can_never_pass),
         cmocka_unit_test(test_what_was_denied_counts_half_after_each_minute),
+        cmocka_unit_test(test_the_last_of_the_most_policies_has_a_list_like_the_first),
         cmocka_unit_test(test_lists_stay_when_policies_change_and_no_memory_is_added),
         cmocka_unit_test(test_a_flood_of_offenders_is_counted_in_turn_and_the_worst_stand_out),
         cmocka_unit_test(test_denials_are_collected_by_pieces_of_64_keys_a_millisecond),
