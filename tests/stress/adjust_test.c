@@ -8,7 +8,7 @@
  *   logs of keys that come and go: no memory is lost
  *
  * Guards: src/check/refund.c, src/check/charge.c, src/check/subject.c, src/check/reserve.c,
- * src/process/history_store.c, src/base/memory/buddy.c
+ * src/process/history_store.c, src/algorithm/history.c, src/base/memory/buddy.c
  */
 #include <inttypes.h>
 #include <pthread.h>

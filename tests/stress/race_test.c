@@ -6,8 +6,9 @@
  *   a burst of exactly the limit, however it is spread over the threads: passes whole
  *   after all have left: the table counts what was admitted, to the unit, and holds nothing
  *
- * Guards: src/thread/settle.c, src/thread/slot.c, src/check/decide.c, src/check/check.c, src/check/renew_grant.c,
- * src/base/barrier.c, src/base/atomics.h, src/base/dwcas.h
+ * Guards: src/thread/settle.c, src/thread/settle_pass.c, src/thread/slot.c, src/thread/slot_word.h,
+ * src/check/decide.c, src/check/check.c, src/check/claim.c, src/check/renew_grant.c, src/check/slot_learn.c,
+ * src/process/cell.c, src/process/cell.h, src/base/barrier.c, src/base/atomics.h, src/base/dwcas.h
  */
 #include <inttypes.h>
 #include <pthread.h>

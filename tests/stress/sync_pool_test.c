@@ -4,7 +4,7 @@
  * keys move and go. Meanwhile two nodes' background threads promote and demote sync states. At the end the fleet has
  * every unit that passed, once.
  *
- * Guards: src/process/sync_state.c, src/process/refund_ledger.c, src/process/insert.c
+ * Guards: src/process/sync_state.c, src/process/sync_pool.c, src/process/refund_ledger.c, src/process/insert.c
  */
 #include <inttypes.h>
 #include <pthread.h>

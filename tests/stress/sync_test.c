@@ -3,7 +3,8 @@
  * weir_sync while threads use more keys than a round holds: the call ends, and what was counted before is reported. And
  * while a thread gives units back: an answer that is merged at that moment takes none of them away.
  *
- * Guards: src/fleet/keys/gather.c, src/fleet/keys/merge.c, src/fleet/round.c, src/check/refund.c,
+ * Guards: src/fleet/keys/gather.c, src/fleet/keys/merge.c, src/fleet/keys/merge_bucket.c, src/fleet/keys/reading.c,
+ * src/fleet/keys/report.c, src/fleet/keys/full_sync.c, src/fleet/keys/record.c, src/fleet/round.c, src/check/refund.c,
  * src/limiter/background.c, src/base/spin.h
  */
 #include <inttypes.h>
