@@ -21,7 +21,7 @@ ASSIGNMENT = re.compile(STATEMENT + r"(\*?[A-Za-z_]\w*(?:(?:->|\.)\w+|\[[^\]]*\]
 SPARED = re.compile(r"\b(?:_Static_assert|static_assert|assert|PROBE\d|probe_(?:is_traced|deny|grant|report|round|"
                     r"outage|connection|evict|policies|leader)|\w*prefetch\w*)\(")
 
-# Functions to which it is all one which argument is first, by their names and what comes behind the arguments.
+# Calls whose answer does not depend on the order of the arguments: the name, and what comes behind the arguments.
 SYMMETRIC = re.compile(r"(?:(?:min|max)_u64|saturating_(?:add|mul))\)|(?:strn?cmp|memcmp)\) [=!]= 0")
 
 

@@ -171,7 +171,7 @@ def spares():
 
 
 def changes_that_change_nothing():
-    """no prefetch is changed, no fence dropped beside the orderings, and no arguments swapped whose order is all one"""
+    """no prefetch is changed, fences are dropped among the orderings alone, and max_u64 keeps its arguments' order"""
     with Project() as project:
         rows = project.draw()
         swapped = {row["before"] for row in rows if row["kind"] == "arguments swapped"}

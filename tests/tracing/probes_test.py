@@ -24,7 +24,7 @@ LIBRARY, TRACED, SOURCE = (os.path.abspath(path) for path in sys.argv[1:4])
 PAGE = pathlib.Path(SOURCE) / "docs/tracing.md"
 SERVER = os.environ.get("WEIR_TEST_REDIS_SERVER", "redis-server")
 
-# probe: how gdb prints its arguments, and patterns, each of what it prints at some time.
+# probe: how gdb prints its arguments, and patterns: each of them matches what it prints at some time.
 FIRES = {
     "deny": ("%lu %s %s %lu %lu %lu %lu %lu", r"\d+ few customer-17 11 1 0 [1-9]\d{9,} 0"),
     "grant": ("%lu %s %lu %lu", r"\d+ (hot 3|customer-17 11) [1-9]\d*"),

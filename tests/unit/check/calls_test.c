@@ -306,8 +306,7 @@ static void test_logs_that_are_over_make_room_for_others(void **state)
     }
 }
 
-/* One of two keys has a log that finds no memory. In shadow mode the request goes on without it, and counts the other.
- */
+/* One of two keys has a log in shadow mode, which finds no memory: the request passes, and is counted for the other. */
 static void test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_memory(void **state)
 {
     (void) state;
@@ -317,7 +316,7 @@ static void test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_me
                                            {.name = "trial", .limits = &log, .limit_count = 1, .mode = WEIR_SHADOW}};
     open_two_handles(policies, COUNT_OF(policies));
     uint64_t number = 0;
-    do { /* until all memory for logs is taken, and then what is left beside it */
+    do { /* first logs that take much memory, then small ones, until there is none left */
         const weir_key key = weir_make_key(d.w, weir_find_policy(d.w, "full"), &number, sizeof(number));
         if (!weir_check(d.t, &key, number < 100 ? WEIR_MAX_LOG_UNITS : 1, NULL) && number > 100) {
             break;

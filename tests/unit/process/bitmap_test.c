@@ -16,7 +16,7 @@ static const uint32_t sizes[] = {1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 777
 
 #define SIZE_COUNT (sizeof(sizes) / sizeof(sizes[0]))
 
-/* A word behind the set: who counts it counts too many, and who changes a bit of it is found out in set_close(). */
+/* A word that lies behind the set. If it were counted, the count would be too great; set_close() sees if it changed. */
 #define BEHIND UINT64_C(0xaaaaaaaaaaaaaaaa)
 
 struct set {

@@ -441,7 +441,7 @@ static void test_a_connection_that_says_what_it_should_not_is_dropped(void **sta
     }
 }
 
-/* What a Sentinel names as the new primary does not take the old one's place if it refuses the greeting. */
+/* A server that a Sentinel names as the new primary does not take the old one's place if it refuses the greeting. */
 static void test_a_server_that_refuses_the_greeting_takes_nobodys_place(void **state)
 {
     (void) state;
@@ -450,21 +450,23 @@ static void test_a_server_that_refuses_the_greeting_takes_nobodys_place(void **s
     struct redis_transport *t = scene_open("redis://0");
     (void) step(t, NOW);
     struct server_conn *primary = t->primary;
-    int fd = host_accept(0);
-    (void) got(fd);
-    say(fd, GREETED);
+    const int old = host_accept(0);
+    (void) got(old);
+    say(old, GREETED);
     (void) step(t, NOW);
     t->candidate = server_at(t, "1", "6379", false);
     t->candidate->wanted = true;
     (void) step(t, NOW);
-    fd = host_accept(1);
-    (void) got(fd);
-    say(fd, "-WRONGPASS\r\n");
+    const int new = host_accept(1);
+    (void) got(new);
+    say(new, "-WRONGPASS\r\n");
     (void) step(t, NOW);
     assert_ptr_equal(t->primary, primary);
     assert_int_equal(primary->stage, SERVER_READY);
     assert_true(primary->wanted);
     assert_null(t->candidate);
+    (void) close(old);
+    (void) close(new);
     scene_close(t);
 }
 
