@@ -24,21 +24,33 @@
 #define SECONDS_MOST 55 /* six times, and their pauses, are less than FLEET_SECONDS */
 #define WARM_UP      2  /* seconds that do not count, beside the first and the last, which are not whole */
 
+/*
+ * Where a thread of a node did not run for LATE_MS, that second and the AFTERMATH behind it do not count: what passes
+ * then is what the machine let happen, and a bucket that has let too much pass makes up for it.
+ */
+#define LATE_MS   100
+#define AFTERMATH 3
+
 struct accuracy {
+    uint32_t seconds; /* that count */
     double mean, least, most;
 };
 
 static const char *const names[ALGORITHMS] = {"fixed window", "sliding window", "token bucket"};
 
-static struct accuracy summary(const uint64_t *admitted, size_t count)
+static struct accuracy summary(const uint64_t *admitted, const bool *counts, size_t count)
 {
     struct accuracy out = {.mean = 0, .least = 1e9};
     for (size_t i = 0; i < count; i++) {
         const double ratio = (double) admitted[i] / LIMIT;
-        out.mean += ratio / (double) count;
-        out.least = ratio < out.least ? ratio : out.least;
-        out.most = ratio > out.most ? ratio : out.most;
+        if (counts[i]) {
+            out.seconds++;
+            out.mean += ratio;
+            out.least = ratio < out.least ? ratio : out.least;
+            out.most = ratio > out.most ? ratio : out.most;
+        }
     }
+    out.mean /= out.seconds != 0 ? out.seconds : 1;
     return out;
 }
 
@@ -47,6 +59,8 @@ static void measure(struct chaos *c, uint32_t policies, bool skewed, uint32_t se
                     struct accuracy out[FLEET_POLICIES])
 {
     uint64_t admitted[FLEET_POLICIES][FLEET_SECONDS] = {{0}};
+    bool counts[FLEET_SECONDS];
+    memset(counts, true, sizeof(counts));
     const int64_t first = fleet_wall_second();
     for (size_t i = 0; i < NODES; i++) {
         const uint64_t offered = LIMIT * OVERLOAD;
@@ -68,10 +82,15 @@ static void measure(struct chaos *c, uint32_t policies, bool skewed, uint32_t se
             for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
                 admitted[policy][second] += of.admitted[policy];
             }
+            const uint32_t before = of.late_ms / 1000 + 1; /* it began to be late so many seconds ago */
+            for (uint32_t at = second - (before < second ? before : second);
+                 of.late_ms >= LATE_MS && at <= second + AFTERMATH; at++) {
+                counts[at] = false;
+            }
         }
     }
     for (size_t policy = 0; policy < FLEET_POLICIES; policy++) {
-        out[policy] = summary(admitted[policy] + 1 + WARM_UP, seconds);
+        out[policy] = summary(admitted[policy] + 1 + WARM_UP, counts + 1 + WARM_UP, seconds);
     }
 }
 
@@ -88,41 +107,54 @@ static void nodes_of(struct chaos *c)
     chaos_wait_met(c);
 }
 
-/* Measures once. Writes to `wrong` what is out of bounds. */
-static void try_once(struct chaos *c, bool skewed, char *wrong, size_t size)
+/*
+ * Measures once. False: in too few seconds all threads ran, so the machine was measured and not the limits. Writes to
+ * `wrong` what is out of bounds.
+ */
+static bool try_once(struct chaos *c, bool skewed, char *wrong, size_t size)
 {
     struct accuracy got[FLEET_POLICIES];
-    measure(c, (1u << ALGORITHMS) - 1, skewed, chaos_long_ms(10, 60), got);
+    const uint32_t seconds = chaos_long_ms(10, 60);
+    measure(c, (1u << ALGORITHMS) - 1, skewed, seconds, got);
     wrong[0] = '\0';
     for (size_t i = 0; i < ALGORITHMS; i++) {
-        print_message("# %s, %s: admitted / limit %.3f on average, %.3f to %.3f\n", names[i], skewed ? "9:1" : "even",
-                      got[i].mean, got[i].least, got[i].most);
+        print_message("# %s, %s: admitted / limit %.3f on average, %.3f to %.3f in %u seconds of %u\n", names[i],
+                      skewed ? "9:1" : "even", got[i].mean, got[i].least, got[i].most, got[i].seconds, seconds);
         if (got[i].mean < LEAST || got[i].mean > MOST) {
             const size_t used = strlen(wrong);
             (void) snprintf(wrong + used, size - used, " %s %.3f", names[i], got[i].mean);
         }
     }
+    return got[0].seconds >= seconds / 2;
 }
 
-/* On a machine that stands still now and then, answers are late: a defect is out of bounds in each of the TRIES. */
-#define TRIES 3
+/*
+ * Redis and the threads that sync may be late as well, and no node knows of that: a defect is out of bounds in each of
+ * the TRIES. On a machine that stands still again and again there are more of them.
+ */
+#define TRIES      3
+#define TRIES_SLOW 6
 
 static void within_bounds(void **state, bool skewed)
 {
     struct chaos *c = chaos_begin(state);
     char wrong[200];
+    int judged = 0;
     nodes_of(c);
-    for (int tries = 0; tries < TRIES; tries++) {
-        try_once(c, skewed, wrong, sizeof(wrong));
-        if (wrong[0] == '\0') {
-            break;
+    for (int tries = 0; tries < TRIES_SLOW && judged < TRIES; tries++) {
+        const bool ran = try_once(c, skewed, wrong, sizeof(wrong));
+        if (ran && wrong[0] == '\0') {
+            chaos_all_expire(&c->primary);
+            return;
         }
-        print_message("# outside %.2f to %.2f:%s\n", LEAST, MOST, wrong);
+        judged += ran;
+        print_message("# %s %.2f to %.2f:%s\n", ran ? "outside" : "the machine stood still; it is not asked for", LEAST,
+                      MOST, wrong);
     }
-    if (wrong[0] != '\0') {
-        fail_msg("outside %.2f to %.2f:%s", LEAST, MOST, wrong);
+    if (judged == 0) {
+        fail_msg("the machine is too slow: in no try all threads ran for half of the seconds");
     }
-    chaos_all_expire(&c->primary);
+    fail_msg("outside %.2f to %.2f:%s", LEAST, MOST, wrong);
 }
 
 static void test_four_nodes_evenly_loaded_admit_the_limit(void **state)
