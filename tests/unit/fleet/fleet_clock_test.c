@@ -270,14 +270,20 @@ static void test_units_of_before_the_first_answer_outlive_the_step_of_the_clock(
         limit.period_ns = STEP_PERIOD_S * SECOND;
         const weir_policy policy = patient_policy_of(&limit);
         const int64_t size = (int64_t) (sizes[i / 10] + random_below(&rng, sizes[i / 10] / 2));
-        const int64_t wrong_ns = i % 2 == 0 ? size : -size;
+        struct nodes n;
+        nodes_init(&n, &policy, 1);
+        /*
+         * The fleet's window has just begun, so that no other one begins before the answer; nor does one by the node's
+         * own clock: it would be right to count nothing of the window before.
+         */
+        n.fleet_clock.wall_ns += limit.period_ns - n.fleet_clock.wall_ns % limit.period_ns + random_below(&rng, SECOND);
+        int64_t wrong_ns = i % 2 == 0 ? size : -size;
+        while ((n.fleet_clock.wall_ns + (uint64_t) wrong_ns) % limit.period_ns > limit.period_ns - 10 * SECOND) {
+            wrong_ns += (int64_t) SECOND;
+        }
         char what[160];
         (void) snprintf(what, sizeof(what), "algorithm %zu, %.3f days wrong", i / 2 % 5,
                         (double) wrong_ns / (double) DAY);
-        struct nodes n;
-        nodes_init(&n, &policy, 1);
-        /* The fleet's window has just begun, so that no other one begins before the answer. */
-        n.fleet_clock.wall_ns += limit.period_ns - n.fleet_clock.wall_ns % limit.period_ns + random_below(&rng, SECOND);
         n.expected_nodes = 1;
         loopback_fleet_set_down(n.fleet, true);
         node_open(&n, 0, wrong_ns);
