@@ -192,7 +192,7 @@ def steady(path):
         done = subprocess.run([ROOT / "scripts/test", *words], stdout=subprocess.PIPE, text=True, check=False)
         for process in busy:
             process.kill()
-        print(done.stdout)
+        print(done.stdout, flush=True)
         said = done.stdout.splitlines() or ["it says nothing"]
         kept.append(f"run {number} of {len(runs)}, scripts/test {' '.join(words)}: {said[-1]}")
         path.write_text("\n".join(kept) + "\n")

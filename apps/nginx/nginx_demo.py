@@ -153,6 +153,13 @@ class Nginx:
     def master_pid(self):
         return int(self.pid_path.read_text())
 
+    def said_pid(self):
+        """As master_pid(); None: nginx has made no file yet, or has written nothing to it."""
+        try:
+            return self.master_pid()
+        except (OSError, ValueError):
+            return None
+
     def worker_pids(self, master=None):
         try:
             pid = master or self.master_pid()

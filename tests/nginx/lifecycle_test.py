@@ -216,7 +216,7 @@ def test_without_a_master_process_limits_hold():
     for daemon in (False, True):
         nginx = Nginx(ONE, "weir_limit_req zone=one burst=3 nodelay;", workers=1, daemon=daemon, main="master_process off;",
                       start=False)
-        nginx.worker_pids = lambda nginx=nginx: {nginx.master_pid()} if nginx.pid_path.exists() else set()
+        nginx.worker_pids = lambda nginx=nginx: {nginx.said_pid()} - {None}
         with nginx:
             nginx.start()
             # No reload: there nginx 1.22 loses its connections, with or without the module.

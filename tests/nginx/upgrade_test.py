@@ -88,7 +88,7 @@ def test_the_way_back_keeps_what_keys_have_used():
         os.kill(old, signal.SIGHUP)
         nginx.until(lambda: len(nginx.worker_pids(old)) == 1)
         nginx.end(new, signal.SIGQUIT)
-        nginx.until(lambda: nginx.pid_path.exists() and nginx.master_pid() == old)
+        nginx.until(lambda: nginx.said_pid() == old)
         assert statuses(nginx, "/?k=1", 2) == [200, 503]
         nginx.reload()
         assert statuses(nginx, "/?k=1", 1) == [503] and len(nginx.names()) == 1
@@ -154,7 +154,7 @@ def test_a_new_binary_that_does_not_start_takes_nothing_away():
             os.kill(nginx.master_pid(), signal.SIGUSR2)
             nginx.until(lambda: lines(nginx, r"process \d+ exited with code 1"))
             assert lines(nginx, CANNOT_BIND)
-            nginx.until(nginx.pid_path.exists)  # the old master has its own again
+            nginx.until(nginx.said_pid)  # the old master has its own again
             assert nginx.names() == names
             nginx.log_path.write_text("")
         nginx.write(http(ONE, FOUR))
@@ -203,7 +203,7 @@ def test_a_stop_a_quit_and_a_failed_start_leave_nothing():
             for sent in (signal.SIGTERM, signal.SIGQUIT):
                 nginx = Nginx(ONE, FOUR, daemon=background, main=main, start=False)
                 if main:
-                    nginx.worker_pids = lambda nginx=nginx: {nginx.master_pid()} if nginx.pid_path.exists() else set()
+                    nginx.worker_pids = lambda nginx=nginx: {nginx.said_pid()} - {None}
                 with nginx:
                     nginx.start()
                     assert len(nginx.names()) == 1
