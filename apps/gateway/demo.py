@@ -86,6 +86,7 @@ class Demo:
         in_build = pathlib.Path(build) / "apps" / "gateway"
         self.bin = in_build if in_build.is_dir() else pathlib.Path(build)
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="weir-demo-"))
+        os.environ["RUNTIME_DIRECTORY"] = str(self.dir)  # what gateways keep goes with the rest
         self.children = []
 
     def start(self, *command, **options):

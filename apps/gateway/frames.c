@@ -110,6 +110,7 @@ static void send_passing(struct loop *loop, size_t count, uint64_t passing)
         const struct lane_prefix prefix = {loop->to_backend.prefix, loop->to_backend.prefix_size};
         if (loop->session == NULL) {
             loop->without_session++;
+            loop->without_port += loop->lacks_port;
             rings_free(loop->lane.parts.rings, frame->payload);
         } else if (path != NULL && lane_to_backend(&loop->lane, path, loop->session->backend, frame, &prefix)) {
             loop->run_frames++;
@@ -138,7 +139,7 @@ static void decide(struct loop *loop, size_t count, uint32_t listener)
 static void reply(struct loop *loop, struct session *session, const struct lane_path *path, const struct frame *frame,
                   struct kept *kept)
 {
-    session_touch(&loop->sessions, session, loop->now);
+    session_touch(&loop->sessions, session, loop->now_ms);
     view_note_replies(&loop->view, session->backend, 1, loop->now);
     if (lane_to_client(&loop->lane, path, frame)) {
         loop->to_clients.added++;

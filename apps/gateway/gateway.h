@@ -20,6 +20,7 @@
  *   notify.c    what systemd is told; activation.c: the sockets that it hands over
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend
+ *   ports.c     which client has which local port, in a file that outlives the gateway
  *   local.c     which of this host's addresses a packet came to
  *   listeners.c the addresses it listens on; listen_socket.c: a thread's socket of one;
  *               listening.c: those of the start
@@ -49,6 +50,7 @@
 #include "listeners.h"
 #include "log.h"
 #include "policies.h"
+#include "ports.h"
 #include "record/record.h"
 #include "settings.h"
 
@@ -74,8 +76,9 @@ struct gateway_options {
     const char *kinds;    /* NULL: all packets cost 1 */
     const char *redis, *redis_password_file, *fleet_secret_file;
     const char *redis_prefix, *node_name;
-    const char *xdp; /* interface and mode; NULL: no packet is dropped in the kernel */
-    unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds;
+    const char *xdp;   /* interface and mode; NULL: no packet is dropped in the kernel */
+    const char *state; /* the directory of the table of ports; NULL: see ports.h */
+    unsigned threads, sessions, sync_interval_ms, expected_nodes, max_keys, idle_seconds, port_rest_seconds;
     bool offload, allow_missing, proxy_protocol, transparent, no_denial_log;
     weir_log_level log_level;
     enum log_format log_format;
@@ -105,8 +108,9 @@ struct counters {
     _Atomic uint64_t would_deny[POLICIES_MAX];                   /* packets that shadow mode let pass */
     _Atomic uint64_t dropped[POLICIES_MAX];                      /* of `checked`, denied */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
-    _Atomic uint64_t unsendable; /* passed, but the backend's socket or a session was not to be had */
-    _Atomic uint64_t refused;    /* by the backend, as far as UDP tells */
+    _Atomic uint64_t unsendable;   /* passed, but the backend's socket or a session was not to be had */
+    _Atomic uint64_t without_port; /* of `unsendable`, of new clients for which no port had rested */
+    _Atomic uint64_t refused;      /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_evicted, sessions_moved;
     _Atomic uint64_t merges, segments;             /* 1: the kernel does it for this thread */
@@ -148,6 +152,8 @@ struct gateway {
     struct xdp *xdp;         /* NULL: no packet is dropped in the kernel */
     struct forward *forward; /* NULL: all packets go by sockets */
     struct record *record;   /* NULL: denied packets are not recorded */
+    struct ports *ports;
+    _Atomic uint32_t ports_told; /* second in which the log said that no port had rested; 0: never */
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];
     struct checker *checker;

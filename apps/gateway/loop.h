@@ -22,8 +22,11 @@ struct loop {
     struct worker *worker;
     struct decision decision;
     struct session_table sessions;
+    uint64_t now_ms;                      /* of ports_now() */
     uint32_t now, sizes_forgotten;        /* seconds */
     uint64_t merged, without_session;     /* packets */
+    uint64_t without_port;                /* of `without_session`: no port had rested */
+    bool lacks_port;                      /* the client at hand has no session for that reason */
     uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
     struct backends_view view;

@@ -114,6 +114,37 @@ static int start_backends(struct gateway *gateway)
     return gateway->checker != NULL ? 0 : -1;
 }
 
+/* Opens the table of local ports. Without one of its own directory the gateway remembers ports until it ends. */
+static int start_ports(struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    const unsigned rest_ms = 1000 * options->port_rest_seconds;
+    char problem[512];
+    gateway->ports = ports_open(options->state, rest_ms, problem, sizeof(problem));
+    if (gateway->ports == NULL && options->state != NULL) {
+        log_line(WEIR_LOG_ERROR, "--state %s", problem);
+        return -1;
+    }
+    if (gateway->ports == NULL) {
+        log_line(WEIR_LOG_WARNING,
+                 "%s; a restart will not know which client has which local port; give a directory with --state",
+                 problem);
+        gateway->ports = ports_open_private(rest_ms);
+    }
+    if (gateway->ports == NULL) {
+        log_line(WEIR_LOG_ERROR, "no table of local ports: %s", strerror(ENOMEM));
+        return -1;
+    }
+    const unsigned count = ports_count(gateway->ports);
+    if (options->from[SETTING_SESSIONS] != NULL && gateway->sessions > count / options->threads &&
+        !options->transparent) {
+        log_line(WEIR_LOG_WARNING,
+                 "--sessions %u: %u local ports allow fewer for each of %u threads; widen net.ipv4.ip_local_port_range",
+                 gateway->sessions, count, options->threads);
+    }
+    return 0;
+}
+
 static int start_workers(struct gateway *gateway)
 {
     for (; gateway->worker_count < gateway->options.threads; gateway->worker_count++) {
@@ -195,6 +226,7 @@ static void stop(struct gateway *gateway)
     forward_stop(gateway->forward);
     xdp_stop(gateway->xdp);
     record_stop(gateway->record);
+    ports_close(gateway->ports);
     weir_close(gateway->weir);
 }
 
@@ -394,7 +426,7 @@ int main(int argc, char **argv)
         return code;
     }
     start_xdp(&gateway);
-    if (!start_record(&gateway) || start_backends(&gateway) != 0) {
+    if (!start_record(&gateway) || start_backends(&gateway) != 0 || start_ports(&gateway) != 0) {
         stop(&gateway);
         return 1;
     }

@@ -47,6 +47,8 @@ static const char usage[] =
     "  --threads N              threads, each with a socket of its own (one per core)\n"
     "  --sessions N             clients remembered per thread (4096); each takes a file descriptor\n"
     "  --idle SECONDS           after which a silent client is forgotten (30)\n"
+    "  --port-rest SECONDS      for which a client's local port is no other client's after its last packet (4)\n"
+    "  --state DIR              where the table of local ports is kept, which a restart reads again\n"
     "  --max-keys N             sources that the limits remember, of all threads (262144)\n"
     "  --xdp IFACE[,mode=native|generic][,forward]\n"
     "                           drop packets of sources whose denials repeat in the kernel, at this interface;\n"

@@ -6,7 +6,11 @@
 #include <string.h>
 
 #include "gateway.h"
+#include "log.h"
 #include "refusal.h"
+
+/* How often the log says at most that there is no port. */
+#define PORTS_TOLD_SECONDS 60
 
 bool run_is_same_client(const struct loop *loop, size_t a, size_t b)
 {
@@ -39,6 +43,21 @@ static void introduce(struct loop *loop, const struct client *client)
     loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
 }
 
+/* Says that new clients find no port; once a minute, of all threads. */
+static void tell_of_ports_slow(const struct loop *loop)
+{
+    struct gateway *gateway = loop->worker->gateway;
+    uint32_t told = atomic_load_explicit(&gateway->ports_told, memory_order_relaxed);
+    if ((told == 0 || loop->now - told >= PORTS_TOLD_SECONDS) &&
+        atomic_compare_exchange_strong_explicit(&gateway->ports_told, &told, loop->now, memory_order_relaxed,
+                                                memory_order_relaxed)) {
+        log_line(WEIR_LOG_WARNING,
+                 "none of %u local ports has rested for %u s: packets of new clients are dropped; widen "
+                 "net.ipv4.ip_local_port_range, bound new clients by \"overall\", or give a shorter --port-rest",
+                 ports_count(gateway->ports), gateway->options.port_rest_seconds);
+    }
+}
+
 void run_end(struct loop *loop)
 {
     struct outbox *box = &loop->to_backend;
@@ -61,10 +80,14 @@ void run_next(struct loop *loop, size_t message)
 {
     run_end(loop);
     const struct client client = {loop->requests.from[message], loop->locals[message], loop->listener};
-    loop->session = session_of(&loop->sessions, &client, loop->now); /* may end another session, so after the flush */
+    loop->session = session_of(&loop->sessions, &client, loop->now_ms); /* may end another one, so after the flush */
+    const int error = errno;
     introduce(loop, &client);
-    if (loop->session == NULL) {
-        run_refused(loop, loop->sessions.tried, errno);
+    loop->lacks_port = loop->session == NULL && error == EADDRNOTAVAIL;
+    if (loop->lacks_port) {
+        tell_of_ports_slow(loop);
+    } else if (loop->session == NULL) {
+        run_refused(loop, loop->sessions.tried, error);
     }
     loop->to_backend.fd = loop->session != NULL ? loop->session->fd : -1;
     loop->run = message;

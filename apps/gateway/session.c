@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "backends/transparent.h"
-#include "mix.h"
 #include "offload.h"
 #include "refusal.h"
 
 /* No session. */
 #define NONE UINT32_MAX
 
-int session_table_open(struct session_table *table, uint32_t capacity, struct backends_view *view, int epoll_fd,
-                       bool merges)
+/* Packets that may come to a socket before it is connected: more than its buffer takes from the kernel's defaults. */
+#define EARLY_MOST 4096
+
+int session_table_open(struct session_table *table, uint32_t capacity, const struct session_parts *parts, bool merges)
 {
     uint32_t chain_count = 64;
     while (chain_count < capacity) {
@@ -27,13 +27,14 @@ int session_table_open(struct session_table *table, uint32_t capacity, struct ba
                                     .free = NONE,
                                     .newest = NONE,
                                     .oldest = NONE,
-                                    .view = view,
-                                    .epoll_fd = epoll_fd,
+                                    .view = parts->view,
+                                    .ports = parts->ports,
+                                    .sockets = parts->sockets,
+                                    .epoll_fd = parts->epoll_fd,
                                     .merges = merges};
     table->sessions = calloc(capacity, sizeof(*table->sessions));
     table->chains = malloc(chain_count * sizeof(*table->chains));
-    if (table->sessions == NULL || table->chains == NULL ||
-        getrandom(table->secret, sizeof(table->secret), 0) != sizeof(table->secret)) {
+    if (table->sessions == NULL || table->chains == NULL) {
         free(table->sessions);
         free(table->chains);
         *table = (struct session_table){.newest = NONE, .oldest = NONE, .free = NONE};
@@ -70,17 +71,26 @@ static void tell(const struct session_table *table, const struct session *sessio
     }
 }
 
+/* The port begins to rest before another socket could have it. */
+static void close_upstream(const struct session_table *table, const struct session *session)
+{
+    if (session->port != 0) {
+        ports_release(table->ports, session->name, session->port, session->seen);
+    }
+    (void) close(session->fd); /* leaves the epoll set with it */
+}
+
 static void session_end(struct session_table *table, uint32_t index)
 {
     struct session *session = &table->sessions[index];
-    uint32_t *link = &table->chains[session->chain];
+    uint32_t *link = &table->chains[(uint32_t) session->name & table->chain_mask];
     while (*link != index) {
         link = &table->sessions[*link].next;
     }
     *link = session->next;
     list_remove(table, session);
     tell(table, session, SESSION_ENDS);
-    (void) close(session->fd); /* leaves the epoll set with it */
+    close_upstream(table, session);
     session->fd = -1;
     view_note_session(table->view, session->backend, -1);
     session->next = table->free;
@@ -102,78 +112,155 @@ void session_table_close(struct session_table *table)
     table->chains = NULL;
 }
 
-/* With a secret that clients do not know: none can aim at one chain. */
-static uint32_t chain_of(const struct session_table *table, const struct client *client)
+/*
+ * The client's name, which gateways that are started later find as well: so it has the listener's address, and not its
+ * number here.
+ */
+static uint64_t name_of(const struct session_table *table, const struct client *client)
 {
-    uint64_t words[4] = {0, 0, 0, 0};
-    if (client->address.u.any.sa_family == AF_INET) {
-        words[0] = (uint64_t) client->address.u.v4.sin_addr.s_addr << 16 | client->address.u.v4.sin_port;
+    const struct address *listen = &table->sockets[client->listener].address;
+    struct {
+        struct in6_addr address, local, listen;
+        uint32_t scope;
+        uint16_t port, listen_port;
+        uint16_t family, unused;
+    } bytes = {.local = client->local, .family = client->address.u.any.sa_family};
+    if (bytes.family == AF_INET) {
+        memcpy(&bytes.address, &client->address.u.v4.sin_addr, 4);
+        memcpy(&bytes.listen, &listen->u.v4.sin_addr, 4);
+        bytes.port = client->address.u.v4.sin_port;
+        bytes.listen_port = listen->u.v4.sin_port;
     } else {
-        memcpy(words, &client->address.u.v6.sin6_addr, 16);
-        words[2] = client->address.u.v6.sin6_port;
+        bytes.address = client->address.u.v6.sin6_addr;
+        bytes.listen = listen->u.v6.sin6_addr;
+        bytes.scope = client->address.u.v6.sin6_scope_id;
+        bytes.port = client->address.u.v6.sin6_port;
+        bytes.listen_port = listen->u.v6.sin6_port;
     }
-    uint64_t halves[2];
-    memcpy(halves, &client->local, sizeof(halves));
-    words[2] ^= halves[0] << 16 ^ (uint64_t) client->listener << 56;
-    words[3] = halves[1];
-    const uint64_t first = mix(words[0] ^ table->secret[0], words[1] ^ table->secret[1]);
-    return (uint32_t) mix(first ^ words[2] ^ table->secret[1], words[3] ^ table->secret[0] ^ first) & table->chain_mask;
+    return ports_client(table->ports, &bytes, sizeof(bytes));
 }
 
-/* A socket to a backend that the table's epoll set watches; -1: errno says why not. */
-static int open_upstream(struct session_table *table, struct session *session, uint8_t place,
-                         const struct client *client)
+/* An open socket, and the port that it has for the client: see struct session. */
+struct upstream {
+    int fd;
+    uint16_t port;
+};
+
+/* Drops what came to a bound socket before it was connected: that may be anybody's. */
+static void drop_early(int fd)
+{
+    char byte;
+    for (int i = 0; i < EARLY_MOST && (recv(fd, &byte, 1, 0) >= 0 || errno != EAGAIN); i++) {
+    }
+}
+
+/* Binds a socket and connects it to a backend. False: errno says why not. */
+static bool connect_upstream(const struct session_table *table, const struct address *backend, const struct session *of,
+                             uint64_t now, struct upstream *up)
+{
+    const int family = backend->u.any.sa_family;
+    if (table->transparent) {
+        if (transparent_bind(up->fd, family, &of->client.address) != 0) {
+            return false;
+        }
+    } else {
+        const int port = ports_bind(table->ports, of->name, up->fd, family, now);
+        if (port < 0) {
+            return false;
+        }
+        up->port = (uint16_t) port;
+    }
+    if (connect(up->fd, &backend->u.any, backend->length) != 0) {
+        return false;
+    }
+    drop_early(up->fd);
+    if (!table->transparent) {
+        ports_share(up->fd);
+    }
+    return true;
+}
+
+/* Closes a socket that no session has. Keeps errno. */
+static void give_up(const struct session_table *table, const struct session *of, const struct upstream *up,
+                    uint64_t now)
+{
+    const int error = errno;
+    if (up->port != 0) {
+        ports_release(table->ports, of->name, up->port, now);
+    }
+    (void) close(up->fd);
+    errno = error;
+}
+
+/* A socket to a backend for the client of `of`. False: errno says why not. */
+static bool open_upstream(struct session_table *table, uint8_t place, const struct session *of, uint64_t now,
+                          struct upstream *up)
 {
     const struct address *backend = &view_backend(table->view, place)->address;
     table->tried = place;
-    const int fd = socket(backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return -1;
+    *up = (struct upstream){.fd = socket(backend->u.any.sa_family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)};
+    if (up->fd < 0) {
+        return false;
     }
     if (table->merges) {
-        (void) offload_receive(fd);
+        (void) offload_receive(up->fd);
     }
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
-    if ((table->transparent && transparent_bind(fd, backend->u.any.sa_family, &client->address) != 0) ||
-        connect(fd, &backend->u.any, backend->length) != 0 ||
-        epoll_ctl(table->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    if (!connect_upstream(table, backend, of, now, up)) {
         /* With the client's address the error may be of that address: a client is to bring no backend down. */
-        const int error = table->transparent && is_refusal(errno) ? EADDRNOTAVAIL : errno;
-        (void) close(fd);
-        errno = error;
-        return -1;
+        errno = table->transparent && is_refusal(errno) ? EINVAL : errno;
+        give_up(table, of, up, now);
+        return false;
     }
-    return fd;
+    return true;
 }
 
-static struct session *session_open_slow(struct session_table *table, const struct client *client, uint32_t chain,
-                                         uint32_t now)
+/* Has the table's epoll set watch a session's socket. */
+static bool watch(const struct session_table *table, struct session *session, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = session};
+    return epoll_ctl(table->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static void evict(struct session_table *table)
+{
+    session_end(table, table->oldest);
+    table->evicted++;
+}
+
+static struct session *session_open_slow(struct session_table *table, const struct client *client, uint64_t name,
+                                         uint64_t now)
 {
     const uint8_t place = view_choose(table->view, &client->address);
+    const struct session made = {.seen = now, .name = name, .backend = place, .client = *client};
+    struct upstream up;
     if (place == BACKEND_NONE) {
         errno = ENOENT;
         return NULL;
     }
-    if (table->free == NONE) {
-        session_end(table, table->oldest);
-        table->evicted++;
+    bool is_open = open_upstream(table, place, &made, now, &up);
+    if (!is_open && (errno == EMFILE || errno == ENFILE) && table->oldest != NONE) {
+        evict(table);
+        is_open = open_upstream(table, place, &made, now, &up);
+    }
+    if (!is_open) {
+        return NULL;
+    }
+    if (table->free == NONE) { /* nobody makes way for a client that there is no socket for */
+        evict(table);
     }
     struct session *session = &table->sessions[table->free];
-    int fd = open_upstream(table, session, place, client);
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE) && table->oldest != NONE) {
-        session_end(table, table->oldest);
-        table->evicted++;
-        session = &table->sessions[table->free];
-        fd = open_upstream(table, session, place, client);
-    }
-    if (fd < 0) {
+    if (!watch(table, session, up.fd)) {
+        give_up(table, &made, &up, now);
         return NULL;
     }
     const uint32_t index = table->free;
+    uint32_t *chain = &table->chains[(uint32_t) name & table->chain_mask];
     table->free = session->next;
-    *session = (struct session){
-        .fd = fd, .seen = now, .next = table->chains[chain], .chain = chain, .backend = place, .client = *client};
-    table->chains[chain] = index;
+    *session = made;
+    session->fd = up.fd;
+    session->port = up.port;
+    session->next = *chain;
+    *chain = index;
     view_note_session(table->view, place, 1);
     list_add(table, session);
     table->count++;
@@ -181,8 +268,11 @@ static struct session *session_open_slow(struct session_table *table, const stru
     return session;
 }
 
-void session_touch(struct session_table *table, struct session *session, uint32_t now)
+void session_touch(struct session_table *table, struct session *session, uint64_t now)
 {
+    if (session->port != 0 && now / 1000 != session->seen / 1000) {
+        ports_note(table->ports, session->name, session->port, now);
+    }
     session->seen = now;
     if (session->newer != NONE) {
         list_remove(table, session);
@@ -191,35 +281,40 @@ void session_touch(struct session_table *table, struct session *session, uint32_
 }
 
 /*
- * A session's backend is down: its client goes to another one, by another socket. Where there is none, or no socket,
- * the session stays what it is.
+ * A session's backend is down: its client goes to another one, by another socket with the same port. Where there is
+ * none, or no socket, the session stays what it is.
  */
-static void session_move_slow(struct session_table *table, struct session *session, uint32_t now)
+static void session_move_slow(struct session_table *table, struct session *session, uint64_t now)
 {
+    struct upstream up;
     const uint8_t place = view_choose(table->view, &session->client.address);
     if (place == session->backend || place == BACKEND_NONE) {
         return;
     }
-    const int fd = open_upstream(table, session, place, &session->client);
-    if (fd < 0) {
+    if (!open_upstream(table, place, session, now, &up)) {
         if (is_refusal(errno)) {
-            view_note_refusals(table->view, place, 1, errno, now);
+            view_note_refusals(table->view, place, 1, errno, (uint32_t) (now / 1000));
         }
         return;
     }
+    if (!watch(table, session, up.fd)) {
+        give_up(table, session, &up, now);
+        return;
+    }
     tell(table, session, SESSION_MOVES);
-    (void) close(session->fd); /* leaves the epoll set with it */
-    session->fd = fd;
+    close_upstream(table, session);
+    session->fd = up.fd;
+    session->port = up.port;
     view_note_session(table->view, session->backend, -1);
     view_note_session(table->view, place, 1);
     session->backend = place;
     table->moved++;
 }
 
-struct session *session_of(struct session_table *table, const struct client *client, uint32_t now)
+struct session *session_of(struct session_table *table, const struct client *client, uint64_t now)
 {
-    const uint32_t chain = chain_of(table, client);
-    for (uint32_t i = table->chains[chain]; i != NONE; i = table->sessions[i].next) {
+    const uint64_t name = name_of(table, client);
+    for (uint32_t i = table->chains[(uint32_t) name & table->chain_mask]; i != NONE; i = table->sessions[i].next) {
         struct session *session = &table->sessions[i];
         if (session->client.listener == client->listener &&
             address_is_same(&session->client.address, &client->address) &&
@@ -231,12 +326,12 @@ struct session *session_of(struct session_table *table, const struct client *cli
             return session;
         }
     }
-    return session_open_slow(table, client, chain, now);
+    return session_open_slow(table, client, name, now);
 }
 
-void session_expire(struct session_table *table, uint32_t now, uint32_t idle)
+void session_expire(struct session_table *table, uint64_t now, uint32_t idle)
 {
-    while (table->oldest != NONE && now - table->sessions[table->oldest].seen > idle) {
+    while (table->oldest != NONE && now - table->sessions[table->oldest].seen > UINT64_C(1000) * idle) {
         session_end(table, table->oldest);
     }
 }

@@ -5,11 +5,12 @@
  *
  * A socket per client, connected to the backend, lets the kernel tell replies apart and lets the backend see one port
  * per client, as it would without the gateway. It costs a descriptor each, and a system call for each client of a
- * burst.
+ * burst. Which port a client gets is in ports.h.
  *
  * Invariants: at most `capacity` sessions; all of them are in one list from the newest to the oldest by their last
  * packet, and each is in the chain of its hash. Where there is no room, or no descriptor, the oldest makes way; nobody
- * loses a place while there are free ones. The hash is keyed: no client can aim at one chain.
+ * loses a place while there are free ones. The hash is keyed: no client can aim at one chain. An ended session's port
+ * was given back before its socket was closed.
  */
 #ifndef WEIR_GATEWAY_SESSION_H
 #define WEIR_GATEWAY_SESSION_H
@@ -20,6 +21,8 @@
 
 #include "address.h"
 #include "backends/view.h"
+#include "listen_socket.h"
+#include "ports.h"
 
 /*
  * One end of a client's path: the client, the listener that it sends to, and the address of this host that it sends to
@@ -33,11 +36,12 @@ struct client {
 
 struct session {
     int fd;                /* connected to its backend; -1: free */
-    uint32_t seen;         /* second of the last packet, either way */
     uint32_t next;         /* in its chain, or in the list of free ones */
+    uint64_t seen;         /* ms of the last packet, either way */
+    uint64_t name;         /* the client's: see ports_client() */
     uint32_t newer, older; /* in the list of all */
-    uint32_t chain;
-    uint8_t backend; /* its place: see backends/view.h */
+    uint16_t port;         /* of its socket; 0: it has the client's, see backends/transparent.h */
+    uint8_t backend;       /* its place: see backends/view.h */
     struct client client;
 };
 
@@ -53,8 +57,9 @@ struct session_table {
     uint32_t *chains;
     uint32_t chain_mask;
     uint32_t free, newest, oldest;
-    uint64_t secret[2];
     struct backends_view *view; /* which backend a session goes to, and may stay with */
+    struct ports *ports;
+    const struct listen_socket *sockets; /* by listener */
     int epoll_fd;
     bool transparent; /* its sockets have the clients' addresses: see backends/transparent.h */
     bool merges;      /* asks for what the backend sends to be merged: see offload.h */
@@ -64,19 +69,27 @@ struct session_table {
     uint8_t tried; /* the backend to which a socket was opened last, or was not to be had */
 };
 
-/* 0 or a negative errno value. `view` must outlive the table. `transparent` and `changes` may be set then. */
-int session_table_open(struct session_table *table, uint32_t capacity, struct backends_view *view, int epoll_fd,
-                       bool merges);
+/* What a table works with, and which outlives it. */
+struct session_parts {
+    struct backends_view *view;
+    struct ports *ports;
+    const struct listen_socket *sockets; /* of the worker, by listener */
+    int epoll_fd;
+};
+
+/* 0 or a negative errno value. `transparent` and `changes` may be set then. */
+int session_table_open(struct session_table *table, uint32_t capacity, const struct session_parts *parts, bool merges);
 void session_table_close(struct session_table *table);
 
 /*
  * The client's session, new where there is none, and with another backend where it may not stay with its own. It is the
- * newest then. NULL: no socket to be had, errno says why not; ENOENT: there is no backend for new sessions.
+ * newest then. NULL: no socket to be had, errno says why not; ENOENT: there is no backend for new sessions;
+ * EADDRNOTAVAIL: there is no port for it. All times are those of ports_now().
  */
-struct session *session_of(struct session_table *table, const struct client *client, uint32_t now);
+struct session *session_of(struct session_table *table, const struct client *client, uint64_t now);
 
 /* Notes that a session has just been used. */
-void session_touch(struct session_table *table, struct session *session, uint32_t now);
+void session_touch(struct session_table *table, struct session *session, uint64_t now);
 
 /* Ends the sessions of all clients of a listener. */
 void session_end_listener(struct session_table *table, uint32_t listener);
@@ -84,6 +97,6 @@ void session_end_listener(struct session_table *table, uint32_t listener);
 void session_end_gone(struct session_table *table);
 
 /* Ends sessions that were silent for more than `idle` seconds. Costs nothing if there are none. */
-void session_expire(struct session_table *table, uint32_t now, uint32_t idle);
+void session_expire(struct session_table *table, uint64_t now, uint32_t idle);
 
 #endif

@@ -102,6 +102,9 @@ struct text write_metrics(struct gateway *gateway)
     }
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
+    metric(&text, "without_port_packets_total", "counter",
+           "Packets of new clients that were not forwarded as no local port had rested; they are unsendable, too.",
+           SUM(gateway, without_port));
     text.length += report_metrics(&gateway->backends, text.bytes + text.length, text.size - text.length);
     metric(&text, "reply_packets_total", "counter", "Replies sent to clients.", SUM(gateway, replies));
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
@@ -220,12 +223,12 @@ struct text write_status(struct gateway *gateway)
     }
     add(&text,
         "{\"version\":\"%d.%d.%d\",\"threads\":%u,\"offered\":%" PRIu64 ",\"passed\":%" PRIu64
-        ",\"unsendable\":%" PRIu64 ",\"replies\":%" PRIu64 ",\"sessions\":%" PRIu64
+        ",\"unsendable\":%" PRIu64 ",\"without_port\":%" PRIu64 ",\"replies\":%" PRIu64 ",\"sessions\":%" PRIu64
         ",\"ns_per_check\":%.1f,\"reloads\":%" PRIu64 ",\"reload_errors\":%" PRIu64 ",",
         WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH, gateway->worker_count, SUM(gateway, offered),
-        SUM(gateway, passed), SUM(gateway, unsendable), SUM(gateway, replies), SUM(gateway, sessions),
-        checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0, atomic_load(&gateway->reloads),
-        atomic_load(&gateway->reload_errors));
+        SUM(gateway, passed), SUM(gateway, unsendable), SUM(gateway, without_port), SUM(gateway, replies),
+        SUM(gateway, sessions), checks != 0 ? (double) SUM(gateway, timed_ns) / (double) checks : 0.0,
+        atomic_load(&gateway->reloads), atomic_load(&gateway->reload_errors));
     add(&text, "\"backend\":\"%s\",\"refused\":%" PRIu64 ",\"backends\":", report_state_of_all(&gateway->backends),
         SUM(gateway, refused));
     text.length += report_json(&gateway->backends, text.bytes + text.length, text.size - text.length);

@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
@@ -35,13 +34,6 @@
 /* Every so many seconds sizes that were too large for a path are tried again in segments. */
 #define SIZES_SECONDS 60
 
-static uint32_t now_seconds(void)
-{
-    struct timespec now;
-    (void) clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint32_t) now.tv_sec;
-}
-
 /* Forwards the packets whose bits are set. What one client sent in a row goes out in one call, when the run ends. */
 static void forward(struct loop *loop, uint64_t passing)
 {
@@ -54,6 +46,7 @@ static void forward(struct loop *loop, uint64_t passing)
             outbox_add(&loop->to_backend, datagram, NULL, NULL);
         } else {
             loop->without_session++;
+            loop->without_port += loop->lacks_port;
         }
     }
 }
@@ -118,7 +111,7 @@ static void gather(struct loop *loop, struct session *session)
         run_refused(loop, session->backend, error);
         return;
     }
-    session_touch(&loop->sessions, session, loop->now);
+    session_touch(&loop->sessions, session, loop->now_ms);
     struct burst_cursor cursor = {.message = first};
     struct outbox *to_clients = loop->worker->sockets[session->client.listener].to_clients;
     loop->replying |= UINT32_C(1) << session->client.listener;
@@ -149,6 +142,7 @@ static void publish_counters(struct loop *loop)
     struct counters *counters = &loop->worker->counters;
     const struct outbox *to_backend = &loop->to_backend;
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
+    publish(&counters->without_port, loop->without_port);
     publish(&counters->refused, to_backend->refused + loop->refused);
     publish(&counters->replied_bytes, loop->to_clients.sent_bytes);
     publish(&counters->lost_replies, loop->to_clients.added - loop->to_clients.sent);
@@ -234,7 +228,8 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     uint32_t ready = 0;
     uint32_t received = 0;
     bool has_frames = false;
-    loop->now = loop->decision.now = now_seconds();
+    loop->now_ms = ports_now();
+    loop->now = loop->decision.now = (uint32_t) (loop->now_ms / 1000);
     for (int i = 0; i < count; i++) {
         /* The lane, a socket of a listener, or a session. */
         const uintptr_t offset = (uintptr_t) events[i].data.ptr - (uintptr_t) worker->sockets;
@@ -255,7 +250,7 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     if (has_frames || loop->lane.waits) {
         received |= frames_turn(loop);
     }
-    session_expire(&loop->sessions, loop->now,
+    session_expire(&loop->sessions, loop->now_ms,
                    atomic_load_explicit(&worker->gateway->idle_seconds, memory_order_relaxed));
     frames_look(loop);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
@@ -356,8 +351,8 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->to_clients.segments = can_segment(options);
         outbox_open(&loop->to_backend, -1, AF_INET, loop->to_clients.segments); /* connected: the family says nothing */
         publish(&worker->counters.segments, loop->to_clients.segments);         /* /status may be asked before a turn */
-        result =
-            session_table_open(&loop->sessions, gateway->sessions, &loop->view, worker->epoll_fd, options->offload);
+        const struct session_parts parts = {&loop->view, gateway->ports, worker->sockets, worker->epoll_fd};
+        result = session_table_open(&loop->sessions, gateway->sessions, &parts, options->offload);
         loop->sessions.transparent = options->transparent;
     }
     result = result == 0 ? open_lane(worker) : result;

@@ -26,7 +26,7 @@ import threading
 import time
 
 from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
-from support import Fixture, gateway_demo, POLICIES, run, Skipped
+from support import Fixture, gateway_demo, late_answers, POLICIES, run, Skipped
 
 GATEWAY, CLIENTS, BACKENDS = host_names("fcb")
 HERE, ROUTER, ROUTER6 = "10.77.1.1", "10.77.1.2", "fd77::2"
@@ -67,6 +67,7 @@ class Backend:
         host = f"[{address}]" if ":" in address else address
         self.text = f"{host}:{self.socket.getsockname()[1]}"
         self.sources, self.last, self.is_open = set(), b"", True
+        self.held = None  # a list: what is not answered yet
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
@@ -78,6 +79,14 @@ class Backend:
                 continue
             self.sources.add(source[:2])
             self.last = data
+            if self.held is None:
+                self.socket.sendto(data, source)
+            else:
+                self.held.append((data, source))
+
+    def release(self):
+        """Answers all that was held."""
+        for data, source in self.held:
             self.socket.sendto(data, source)
 
     def close(self):
@@ -448,6 +457,25 @@ def test_the_kernel_asks_a_neighbour_that_frames_go_to():
         ip("neigh", "replace", ROUTER, "lladdr", mac, "dev", "wire", "nud", "stale", host=GATEWAY)
         f.until(lambda: state_of_router() == "REACHABLE")  # without a packet of any socket
         warm(f, client)
+
+
+def test_a_late_answer_reaches_its_client_or_nobody():
+    with network(), Backend() as backend:
+        subprocess.run(["ip", "netns", "exec", GATEWAY, "sh", "-c", "echo 40000 40023 >/proc/sys/net/ipv4/ip_local_port_range"],
+                       check=True, timeout=20)
+        with gateway("--sessions", 16, backends=[backend]) as f, contextlib.ExitStack() as stack:
+            first = stack.enter_context(Client(f))
+            warm(f, first)
+            clients = [first] + [stack.enter_context(Client(f, f"10.77.1.{3 + n % 9}")) for n in range(60)]
+            before, backend.held = f.count(), []
+            got = late_answers(f, [client.socket for client in clients], backend.held, backend.release)
+            assert 0 not in got and 14 <= len(got) <= 16, got
+            assert f.count()["sent"] > before["sent"] + 24, (before, f.count())  # they go past the stack
+            assert f.status()["without_port"] == 61 - 24 and len(backend.sources) == 24
+            # The first comes back to its port, and gets what was held for it.
+            backend.held = None
+            first.ask()
+            assert len(backend.sources) == 24
 
 
 def test_packets_that_are_too_large_for_the_way_leave_in_fragments():

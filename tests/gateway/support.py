@@ -141,6 +141,34 @@ def ask(client, data=b"?"):
     return client.recv(65536)
 
 
+def late_answers(f, clients, held, release):
+    """
+    The first client asks, and the backend works on it while the others come. Then all are answered: `held` is what the backend
+    has got, and release() answers it. Each client gets its own answer or none. Who got one.
+    """
+    before = f.status()["offered"]
+    for number, client in enumerate(clients):
+        client.send(b"%d" % number)
+        if number == 0:
+            f.until(lambda: len(held) == 1)
+    f.until(lambda: f.status()["offered"] == before + len(clients))
+    replies = f.status()["replies"]
+    with_session = f.status()["sessions"]
+    release()
+    f.until(lambda: f.status()["replies"] >= replies + min(with_session, len(held)) - 1)
+    got = set()
+    for number, client in enumerate(clients):
+        client.settimeout(0.02)
+        try:
+            while True:
+                data = client.recv(100)
+                assert data == b"%d" % number, (number, data)
+                got.add(number)
+        except (TimeoutError, ConnectionRefusedError):
+            pass
+    return got
+
+
 def check_sockets(child, first=3, end=200):
     """A program that it would start inherits none of its sockets, and no call of one waits. How many there are."""
     place, sockets = pathlib.Path(f"/proc/{child.pid}"), 0

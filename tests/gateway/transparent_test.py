@@ -16,7 +16,7 @@ import sys
 import threading
 
 from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
-from support import Fixture, POLICIES, run, Skipped
+from support import Fixture, late_answers, POLICIES, run, Skipped
 
 CLIENTS, GATEWAY, BACKENDS = host_names("abc")
 
@@ -89,6 +89,30 @@ def test_the_backend_sees_the_client_and_its_answers_come_home():
                     for _ in range(2):
                         assert ask(f, client, "10.78.1.1") == [source, str(client.getsockname()[1])]
         assert len(seen) + len(also) == 20 and f.status()["replies"] == 20 and f.status()["unsendable"] == 0
+
+
+def test_a_late_answer_reaches_its_client_or_nobody():
+    with network(), contextlib.ExitStack() as stack:
+        backend = stack.enter_context(socket_on(BACKENDS, "10.78.2.2"))
+        f = stack.enter_context(Fixture("--backend", f"10.78.2.2:{backend.getsockname()[1]}", "--transparent", "--sessions", 16,
+                                        listen="10.78.1.1", policies=POLICIES.format(100000), suffix=",drain", threads=1))
+        clients = [stack.enter_context(socket_on(CLIENTS, f"10.78.1.{2 + n % 2}")) for n in range(60)]
+        for client in clients:
+            client.connect(("10.78.1.1", f.port))
+        held = []
+
+        def collect():
+            while len(held) < 60:
+                held.append(backend.recvfrom(100))
+        thread = threading.Thread(target=collect)
+        thread.start()
+
+        def release():
+            thread.join()
+            for data, home in held:
+                backend.sendto(data, home)
+        got = late_answers(f, clients, held, release)
+        assert got == set(range(44, 60)), got
 
 
 def test_a_client_may_have_the_port_that_the_gateway_listens_on():

@@ -358,7 +358,8 @@ def test_nodes_take_what_is_written():
         port = free_port()
         log = open(file("gateway.log", ""), "w+")
         node = subprocess.Popen([GATEWAY, "--listen", f"127.0.0.1:{port}", "--backend", "127.0.0.1:%d" % backend.getsockname()[1],
-                                 "--policies", str(path), "--redis", redis.url, "--sync-interval-ms", "20"], env=PLAIN, stderr=log)
+                                 "--policies", str(path), "--redis", redis.url, "--sync-interval-ms", "20", "--state", str(path.parent)],
+                                env=PLAIN, stderr=log)
 
         def until(says):
             end = time.monotonic() + 60

@@ -442,7 +442,8 @@ def test_gateways_are_asked_as_they_serve():
     with Redis() as redis:
         ports = free_port(), free_port()
         child = subprocess.Popen([GATEWAY, "--listen", f"127.0.0.1:{ports[0]}", "--backend", "127.0.0.1:9", "--policies",
-                                  str(policies), "--allow-missing", "--metrics", f"127.0.0.1:{ports[1]}", "--redis", redis.url],
+                                  str(policies), "--allow-missing", "--metrics", f"127.0.0.1:{ports[1]}", "--redis", redis.url,
+                                  "--state", str(policies.parent)],
                                  stderr=subprocess.PIPE, text=True)
         try:
             end, good = time.monotonic() + 60, False
