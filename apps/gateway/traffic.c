@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,9 @@
 #define SECOND_NS      UINT64_C(1000000000)
 #define SLOT_NS        UINT64_C(1000000)
 
+/* No --seconds was given. */
+#define SECONDS_DEFAULT UINT_MAX
+
 static const char usage[] =
     "weir-traffic --to ADDR --client NAME,COUNT,RATE[,SIZE] ... [--seconds N] [--offload] [--json]\n"
     "             [--report-every MS] [--linger MS]\n"
@@ -39,7 +43,7 @@ static const char usage[] =
     "  --client NAME,COUNT,RATE[,SIZE]  a group: COUNT addresses of 127.0.0.0/8, RATE packets a second together (0: "
     "as\n"
     "                                   fast as possible) of SIZE bytes (64)\n"
-    "  --seconds N                      how long (10; 0: for ever)\n"
+    "  --seconds N                      how long (10, of an echo for ever; 0: for ever)\n"
     "  --offload                        packets in a row leave as one, and replies come as one (UDP_SEGMENT, UDP_GRO)\n"
     "  --json                           rows as JSON\n"
     "  --report-every MS                rows so far, every MS milliseconds\n"
@@ -365,7 +369,7 @@ static void raise_file_limit(void)
 
 int main(int argc, char **argv)
 {
-    static struct traffic traffic = {.seconds = 10, .linger_ms = 300};
+    static struct traffic traffic = {.seconds = SECONDS_DEFAULT, .linger_ms = 300};
     struct address echo_at = {.length = 0};
     int option;
     while ((option = getopt_long(argc, argv, "", long_options, NULL)) != -1) {
@@ -375,9 +379,10 @@ int main(int argc, char **argv)
     if (optind < argc) {
         wrong("there is a word too many");
     }
-    if (echo_at.length != 0) {
-        return echo_main(&echo_at, traffic.seconds, traffic.offload);
+    if (echo_at.length != 0) { /* others rely on an echo: it lasts until it is stopped */
+        return echo_main(&echo_at, traffic.seconds != SECONDS_DEFAULT ? traffic.seconds : 0, traffic.offload);
     }
+    traffic.seconds = traffic.seconds != SECONDS_DEFAULT ? traffic.seconds : 10;
     if (traffic.to.length == 0 || traffic.group_count == 0) {
         wrong("--to and at least one --client are needed");
     }

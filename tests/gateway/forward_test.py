@@ -410,6 +410,19 @@ def test_sources_that_come_by_no_wire_are_left_to_the_stack():
         assert status["offered"] == before["offered"] + 1 and status["forward"]["lost"] == 0, status
 
 
+def test_no_answer_goes_to_all_on_the_wire():
+    with network(), Backend() as backend, gateway(backends=[backend]) as f, Client(f) as client:
+        warm(f, client)
+        before = f.status()
+        send_from("10.77.1.255", (HERE, f.port), b"broadcast")
+        send_from("10.77.1.9", (HERE, f.port), b"good")
+        f.until(lambda: f.status()["replies"] == before["replies"] + 1)
+        # The stack takes the packet or does not (rp_filter); what it refuses is the answer.
+        offered = f.until(lambda: f.status()["offered"]) - before["offered"]
+        f.until(lambda: f.status()["lost_replies"] == offered - 1)
+        assert offered in (1, 2) and f.count()["sent"] <= before["forward"]["sent"] + 2, f.status()
+
+
 def test_an_address_of_another_interface_is_answered_by_the_socket():
     with network(), Backend() as backend:
         addresses(GATEWAY, "lo", "10.99.9.9/32")

@@ -46,7 +46,7 @@ struct {
     __type(value, struct drop_line);
 } lines SEC(".maps");
 
-/* The addresses of this host, where the gateway listens on all of them. */
+/* The addresses of this host, and the broadcast addresses of its wires (DROP_BROADCAST). */
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
     __uint(max_entries, 4096);
@@ -218,6 +218,13 @@ static __always_inline int is_local(__u8 family, const void *address, __u32 size
     return bpf_map_lookup_elem(&locals, &key) != NULL;
 }
 
+static __always_inline int is_broadcast(__be32 address)
+{
+    struct drop_key key = {.family = 4, .prefix = DROP_BROADCAST};
+    __builtin_memcpy(key.address, &address, sizeof(address));
+    return bpf_map_lookup_elem(&locals, &key) != NULL;
+}
+
 /* Whether the gateway listens on an address of IPv4, and how. `any`: on this port it listens on every address. */
 static __always_inline int is_target4(__be32 address, __u16 port)
 {
@@ -290,7 +297,7 @@ static __always_inline int passes_by(const struct udphdr *udp, __u64 sum, int v4
 static __always_inline int is_refused4(__be32 source)
 {
     const __u32 first = bpf_ntohl(source) >> 24;
-    return first == 0 || first == 127 || first >= 224 || is_local(4, &source, sizeof(source));
+    return first == 0 || first == 127 || first >= 224 || is_local(4, &source, sizeof(source)) || is_broadcast(source);
 }
 
 /* Link-local addresses need the interface's number, and stay with the stack as well. */

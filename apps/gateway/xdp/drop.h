@@ -19,6 +19,9 @@ struct drop_key {
     __u8 zero[6];
 } __attribute__((aligned(8)));
 
+/* In place of a prefix, in the map `locals`: not an address of this host, but one that all on a wire listen to. */
+#define DROP_BROADCAST 1
+
 #define DROP_KEY_WORDS (sizeof(struct drop_key) / sizeof(__u64))
 
 /*

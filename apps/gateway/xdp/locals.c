@@ -29,6 +29,36 @@ static bool read_address(const struct sockaddr *from, struct drop_key *out)
     return false;
 }
 
+/*
+ * Notes the address that all on the wire of an address of IPv4 listen to: the last one of its network, which the kernel
+ * takes for that whatever the interface says. False: there is none.
+ */
+static bool read_broadcast(const struct ifaddrs *from, struct drop_key *out)
+{
+    struct drop_key mask;
+    if (!read_address(from->ifa_addr, out) || out->family != 4 || !read_address(from->ifa_netmask, &mask) ||
+        mask.family != 4 || (mask.address[3] & 3) == 3 || (mask.address[3] & 3) == 2) {
+        return false; /* networks of one address, or of two, have none */
+    }
+    for (unsigned i = 0; i < 4; i++) {
+        out->address[i] |= (unsigned char) ~mask.address[i];
+    }
+    out->prefix = DROP_BROADCAST;
+    return true;
+}
+
+/* Leaves one of several that are the same. Returns how many are left. */
+static size_t make_unique(struct drop_key *list, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (kept == 0 || compare(&list[kept - 1], &list[i]) != 0) {
+            list[kept++] = list[i];
+        }
+    }
+    return kept;
+}
+
 /* The addresses of now, sorted. NULL: they cannot be had. */
 static struct drop_key *list_addresses(size_t *count)
 {
@@ -41,9 +71,11 @@ static struct drop_key *list_addresses(size_t *count)
     }
     for (const struct ifaddrs *at = all; at != NULL && *count < LOCALS_MAX; at = at->ifa_next) {
         *count += read_address(at->ifa_addr, &list[*count]);
+        *count += *count < LOCALS_MAX && read_broadcast(at, &list[*count]);
     }
     freeifaddrs(all);
     qsort(list, *count, sizeof(*list), compare);
+    *count = make_unique(list, *count);
     return list;
 }
 

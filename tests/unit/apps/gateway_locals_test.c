@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@ static struct {
     struct ifaddrs all[ADDRESSES];
     bool there[ADDRESSES], told[ADDRESSES];
     bool refused;
+    struct ifaddrs *list; /* what is given in the place of the others */
     int given;
     unsigned calls;
 } host;
@@ -41,6 +43,11 @@ int __wrap_getifaddrs(struct ifaddrs **out)
     errno = ENOMEM;
     if (host.refused) {
         return -1;
+    }
+    if (host.list != NULL) {
+        *out = host.list;
+        host.given++;
+        return 0;
     }
     for (unsigned n = 0; n < ADDRESSES; n++) {
         if (host.there[n]) {
@@ -87,6 +94,53 @@ static void set(void *arg, const struct drop_key *address, bool there)
     host.calls++;
 }
 
+/* Of addresses of IPv4, by their networks, the broadcast addresses; each is told once. */
+static struct {
+    unsigned char address[4], mask[4];
+    struct sockaddr_in from, netmask;
+} networks[] = {
+    {.address = {10, 77, 1, 1}, .mask = {255, 255, 255, 0}},
+    {.address = {10, 77, 1, 100}, .mask = {255, 255, 255, 0}},
+    {.address = {192, 0, 2, 9}, .mask = {255, 255, 255, 248}},
+    {.address = {198, 51, 100, 7}, .mask = {255, 255, 255, 255}},
+    {.address = {198, 51, 100, 8}, .mask = {255, 255, 255, 254}},
+    {.address = {172, 16, 3, 4}, .mask = {255, 240, 0, 0}},
+    {.address = {203, 0, 113, 2}, .mask = {255, 255, 255, 252}},
+};
+
+static char told[400];
+
+static void note(void *arg, const struct drop_key *address, bool there)
+{
+    assert_true(arg == told && there);
+    if (address->prefix != 0) {
+        assert_int_equal(address->prefix, DROP_BROADCAST);
+        const size_t used = strlen(told);
+        (void) snprintf(told + used, sizeof(told) - used, "%u.%u.%u.%u ", address->address[0], address->address[1],
+                        address->address[2], address->address[3]);
+    }
+}
+
+static void test_of_each_wire_its_broadcast_address_is_told_once(void **state)
+{
+    (void) state;
+    struct locals locals = {.known = NULL};
+    struct ifaddrs all[sizeof(networks) / sizeof(networks[0])];
+    for (size_t i = 0; i < sizeof(networks) / sizeof(networks[0]); i++) {
+        networks[i].from.sin_family = networks[i].netmask.sin_family = AF_INET;
+        memcpy(&networks[i].from.sin_addr, networks[i].address, 4);
+        memcpy(&networks[i].netmask.sin_addr, networks[i].mask, 4);
+        all[i] = (struct ifaddrs){.ifa_addr = (struct sockaddr *) &networks[i].from,
+                                  .ifa_netmask = (struct sockaddr *) &networks[i].netmask,
+                                  .ifa_next = i != 0 ? &all[i - 1] : NULL};
+    }
+    host.list = &all[sizeof(networks) / sizeof(networks[0]) - 1];
+    locals_look(&locals, note, told);
+    host.list = NULL;
+    locals_close(&locals);
+    assert_string_equal(told, "10.77.1.255 172.31.255.255 192.0.2.15 203.0.113.3 ");
+}
+
 static void test_addresses_are_told_when_they_come_and_when_they_go(void **state)
 {
     (void) state;
@@ -120,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_are_told_when_they_come_and_when_they_go),
+        cmocka_unit_test(test_of_each_wire_its_broadcast_address_is_told_once),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_locals", tests, NULL, NULL);
 }

@@ -156,6 +156,9 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int wait_ms)
 {
     hold(count == 1 && fds->fd == FIRST_FD && fds->events == POLLIN);
     s->turns++;
+    if (s->interrupt_at != 0 && s->turns == s->interrupt_at) {
+        _exit(0);
+    }
     s->now_ns += (uint64_t) wait_ms * MILLISECOND;
     return 1;
 }
@@ -463,6 +466,19 @@ static void test_datagrams_are_merged_where_that_is_asked_for_and_the_kernel_can
     }
 }
 
+static void test_an_echo_lasts_until_it_is_stopped(void **state)
+{
+    (void) state;
+    static char rows[ROWS_SIZE];
+    for (unsigned i = 0; i < 2; i++) {
+        begin(0);
+        s->answers = false;
+        s->interrupt_at = 100000; /* hours */
+        run(i == 0 ? "--echo :7001" : "--echo :7001 --seconds 0", rows);
+        assert_int_equal(s->turns, s->interrupt_at);
+    }
+}
+
 static int open_shared(void **state)
 {
     (void) state;
@@ -478,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_it_waits_for_replies_until_none_has_come_for_a_time),
         cmocka_unit_test(test_rows_come_at_their_times_and_tell_rates_and_parts),
         cmocka_unit_test(test_datagrams_are_merged_where_that_is_asked_for_and_the_kernel_can),
+        cmocka_unit_test(test_an_echo_lasts_until_it_is_stopped),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_traffic", tests, open_shared, NULL);
 }
