@@ -308,7 +308,8 @@ static int open_directory(const char *path, int flags)
     }
     struct stat status;
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | flags);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & S_IWOTH) != 0)) {
+    if (fd >= 0 &&
+        (fstat(fd, &status) != 0 || status.st_uid != geteuid() || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0)) {
         (void) close(fd);
         errno = EPERM;
         return -1;

@@ -481,7 +481,7 @@ static void test_directories_of_others_are_refused(void **state)
 {
     (void) state;
     char problem[256];
-    assert_int_equal(chmod(t.directory, 0777), 0);
+    assert_int_equal(chmod(t.directory, 0770), 0);
     assert_null(ports_open(t.directory, (unsigned) REST_MS, problem, sizeof(problem)));
     assert_non_null(strstr(problem, "it is another user's, or others may write to it"));
     assert_int_equal(chmod(t.directory, 0700), 0);
