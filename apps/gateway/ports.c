@@ -85,7 +85,7 @@ struct table {
 
 struct ports {
     struct table *table;
-    int fd; /* -1: the table is this process's alone */
+    int fd;
     unsigned slot;
     unsigned rest_ms;
     unsigned count;              /* of `usable` */
@@ -136,8 +136,7 @@ static bool set_lock(int fd, unsigned slot, short type)
 static bool is_alive(const struct ports *ports, unsigned slot)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
-    return slot == ports->slot ||
-           (ports->fd >= 0 && fcntl(ports->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
+    return slot == ports->slot || (fcntl(ports->fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK);
 }
 
 /* Reads a file of /proc. Empty: it cannot be read. */
@@ -204,12 +203,10 @@ static void sweep_slots(struct ports *ports, const bool dead[SLOTS], uint64_t no
     }
 }
 
+/* The same of all that are dead. The lock of those that open the file is held: they find slots without a lock, too. */
 static void sweep(struct ports *ports, uint64_t now)
 {
     bool dead[SLOTS] = {false};
-    if (ports->fd < 0 || pthread_mutex_trylock(&ports->sweeping) != 0) {
-        return;
-    }
     for (unsigned slot = 1; slot < SLOTS; slot++) {
         dead[slot] = slot != ports->slot && set_lock(ports->fd, slot, F_WRLCK);
     }
@@ -218,6 +215,18 @@ static void sweep(struct ports *ports, uint64_t now)
         if (dead[slot]) {
             (void) set_lock(ports->fd, slot, F_UNLCK);
         }
+    }
+}
+
+/* The same by a thread that has found no port; not where another one does it, or where somebody opens the file. */
+static void try_to_sweep(struct ports *ports, uint64_t now)
+{
+    if (pthread_mutex_trylock(&ports->sweeping) != 0) {
+        return;
+    }
+    if (set_lock(ports->fd, 0, F_WRLCK)) {
+        sweep(ports, now);
+        (void) set_lock(ports->fd, 0, F_UNLCK);
     }
     (void) pthread_mutex_unlock(&ports->sweeping);
 }
@@ -336,9 +345,8 @@ struct ports *ports_open_private(unsigned rest_ms)
     if (ports == NULL) {
         return NULL;
     }
-    void *memory = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ports->table = memory != MAP_FAILED ? memory : NULL;
-    if (ports->table == NULL || fill(ports->table, ports_now()) != 0) {
+    ports->fd = memfd_create("ports", MFD_CLOEXEC);
+    if (ports->fd < 0 || map_file(ports) != 0) {
         ports_close(ports);
         return NULL;
     }
@@ -514,7 +522,7 @@ int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_
     }
     if (looks_far) {
         atomic_store_explicit(&ports->none_until, now + PAUSE_MS, memory_order_relaxed);
-        sweep(ports, now);
+        try_to_sweep(ports, now);
     }
     errno = EADDRNOTAVAIL;
     return -1;

@@ -104,7 +104,8 @@ def test_who_and_when_are_noted_for_every_entry_and_change():
         assert redis.call("HKEYS", "weir:notes:{weir:overrides}") == ["!changes", "api:y"]
         for value, (environment, by) in enumerate((({"SUDO_USER": "dora"}, "dora"), ({"SUDO_USER": ""}, pwd.getpwuid(os.getuid()).pw_name)), 1):
             weir("override", "set", "api:z", str(value), environment={"WEIR_REDIS_URL": redis.url, **environment})
-            assert data("override", "log", environment={"WEIR_REDIS_URL": redis.url})["changes"][-1]["by"] == by
+            changes = data("override", "log", environment={"WEIR_REDIS_URL": redis.url})["changes"]
+            assert changes[-1]["by"] == by, (by, changes[-2:])
         # The last thousand changes are kept, and the notes are no entries of nodes.
         redis.call("EVAL", "for i = 100, 1200 do redis.call('ZADD', KEYS[1], i, i .. '\t1\ta\tset\tapi:x\t1\t') end", 1,
                    "weir:changes:{weir:overrides}")

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The addresses of this host and the broadcast addresses of its wires, and what has changed of them since the last look.
+ * The addresses of this host and the broadcast addresses of its wires, and what has changed of them since the last
+ * look.
  */
 #ifndef WEIR_GATEWAY_XDP_LOCALS_H
 #define WEIR_GATEWAY_XDP_LOCALS_H

@@ -49,6 +49,7 @@ int __real_open(const char *path, int flags, ...);
 int __wrap_open(const char *path, int flags, ...);
 int __real_clock_gettime(clockid_t clock, struct timespec *out);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *out);
+int __real_nanosleep(const struct timespec *time, struct timespec *left);
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 int __real_bind(int fd, const struct sockaddr *address, socklen_t size);
 int __wrap_bind(int fd, const struct sockaddr *address, socklen_t size);
@@ -106,8 +107,9 @@ static void set_file_lock(short type)
 /* An opener waits: it is unlocked some time. */
 int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
 {
-    (void) time;
-    (void) left;
+    if (t.locked < 0) { /* another thread or process of the test has it */
+        return __real_nanosleep(time, left);
+    }
     t.ahead_ms += 1000;
     if (++t.pauses == t.pauses_most) {
         set_file_lock(F_UNLCK);
@@ -581,9 +583,39 @@ static void test_an_opener_waits_until_another_one_has_filled_the_file(void **st
     assert_string_equal(problem, wanted);
     assert_true(t.pauses > 3 && t.pauses < 3 + 10);
     (void) close(t.locked);
+    t.locked = -1;
     (void) snprintf(wanted, sizeof(wanted), "%s/none/deep", t.directory);
     assert_null(ports_open(wanted, (unsigned) REST_MS, problem, sizeof(problem)));
     assert_non_null(strstr(problem, strerror(ENOENT)));
+}
+
+/* Another process opens the table again and again. */
+static void *open_again(void *arg)
+{
+    (void) arg;
+    for (unsigned i = 0; i < 300; i++) {
+        ports_close(open_ports());
+    }
+    return NULL;
+}
+
+/* One that looks for ports of the dead holds the locks of all slots for a moment, and keeps nobody from starting. */
+static void test_gateways_start_while_others_look_for_ports_of_the_dead(void **state)
+{
+    (void) state;
+    set_range(1);
+    struct ports *ports = open_ports();
+    uint64_t now = ports_now();
+    struct held held = take(ports, 1, now);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, open_again, NULL), 0);
+    for (unsigned i = 0; i < 300; i++) {
+        now += 1000;
+        assert_int_equal(take(ports, 2, now).port, -1);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    give(ports, 1, &held, now);
+    ports_close(ports);
 }
 
 static void test_what_has_rested_has_rested_for_those_who_start_later(void **state)
@@ -769,6 +801,7 @@ int main(void)
         ports_case(test_times_of_another_start_of_the_machine_begin_to_rest),
         ports_case(test_directories_of_others_are_refused),
         ports_case(test_an_opener_waits_until_another_one_has_filled_the_file),
+        ports_case(test_gateways_start_while_others_look_for_ports_of_the_dead),
         ports_case(test_what_has_rested_has_rested_for_those_who_start_later),
         ports_case(test_sockets_of_ipv6),
         ports_case(test_a_strangers_port_is_shared_with_nobody_whatever_the_table_says),
