@@ -472,11 +472,16 @@ def test_the_kernel_asks_a_neighbour_that_frames_go_to():
         warm(f, client)
 
 
+def set_local_ports(text):
+    subprocess.run(["ip", "netns", "exec", GATEWAY, "sh", "-c", f"echo {text} >/proc/sys/net/ipv4/ip_local_port_range"], check=True,
+                   timeout=20)
+
+
 def test_a_late_answer_reaches_its_client_or_nobody():
     with network(), Backend() as backend:
-        subprocess.run(["ip", "netns", "exec", GATEWAY, "sh", "-c", "echo 40000 40023 >/proc/sys/net/ipv4/ip_local_port_range"],
-                       check=True, timeout=20)
+        set_local_ports("40000 40023")
         with gateway("--sessions", 16, backends=[backend]) as f, contextlib.ExitStack() as stack:
+            set_local_ports("50000 60999")  # for all others
             first = stack.enter_context(Client(f))
             warm(f, first)
             clients = [first] + [stack.enter_context(Client(f, f"10.77.1.{3 + n % 9}")) for n in range(60)]
