@@ -132,7 +132,7 @@ static int start_ports(struct gateway *gateway)
         gateway->ports = ports_open_private(rest_ms);
     }
     if (gateway->ports == NULL) {
-        log_line(WEIR_LOG_ERROR, "no table of local ports: %s", strerror(errno));
+        log_line(WEIR_LOG_ERROR, "no table of local ports: %s", strerror(ENOMEM));
         return -1;
     }
     const unsigned count = ports_count(gateway->ports);

@@ -85,7 +85,7 @@ struct table {
 
 struct ports {
     struct table *table;
-    int fd;
+    int fd; /* -1: the table is this process's alone */
     unsigned slot;
     unsigned rest_ms;
     unsigned count;              /* of `usable` */
@@ -271,6 +271,15 @@ static bool lock_file(int fd)
     return true;
 }
 
+/* Whether a file is a table, or is empty, as one that is not filled yet. What is something else is left as it is. */
+static bool is_table(int fd, off_t size)
+{
+    uint64_t magic = 0;
+    const ssize_t length = pread(fd, &magic, sizeof(magic), 0);
+    return length == 0 ||
+           (length == sizeof(magic) && (magic == MAGIC || (magic == 0 && size == (off_t) sizeof(struct table))));
+}
+
 /* Maps the file, with room for all of it, and takes a slot. 0 or a negative errno value. */
 static int map_file(struct ports *ports)
 {
@@ -283,6 +292,9 @@ static int map_file(struct ports *ports)
     }
     if (!lock_file(ports->fd)) {
         return -errno;
+    }
+    if (fstat(ports->fd, &status) != 0 || !is_table(ports->fd, status.st_size)) {
+        return -EINVAL;
     }
     const int result = posix_fallocate(ports->fd, 0, sizeof(struct table)); /* no write finds a full disk later */
     if (result != 0) {
@@ -345,8 +357,8 @@ struct ports *ports_open_private(unsigned rest_ms)
     if (ports == NULL) {
         return NULL;
     }
-    ports->fd = memfd_create("ports", MFD_CLOEXEC);
-    if (ports->fd < 0 || map_file(ports) != 0) {
+    ports->table = calloc(1, sizeof(*ports->table));
+    if (ports->table == NULL || fill(ports->table, ports_now()) != 0) {
         ports_close(ports);
         return NULL;
     }
@@ -384,6 +396,7 @@ struct ports *ports_open(const char *directory, unsigned rest_ms, char *problem,
         (void) snprintf(problem, size, "%s: %s", path,
                         result == -EPERM    ? "it is another user's, or others may write to it"
                         : result == -EUSERS ? "255 gateways use it; give another directory"
+                        : result == -EINVAL ? "its file \"ports\" is no table of ports; give another directory"
                                             : strerror(-result));
         ports_close(ports);
         return NULL;
@@ -396,10 +409,10 @@ void ports_close(struct ports *ports)
     if (ports == NULL) {
         return;
     }
-    if (ports->table != NULL) {
-        (void) munmap(ports->table, sizeof(struct table));
-    }
-    if (ports->fd >= 0) {
+    if (ports->fd < 0) {
+        free(ports->table);
+    } else {
+        (void) (ports->table != NULL ? munmap(ports->table, sizeof(struct table)) : 0);
         (void) close(ports->fd);
     }
     (void) pthread_mutex_destroy(&ports->sweeping);

@@ -24,7 +24,7 @@ struct ports;
  */
 struct ports *ports_open(const char *directory, unsigned rest_ms, char *problem, size_t size);
 
-/* A table of this process alone, that ends with it. NULL: it has no memory or no descriptor for that. */
+/* A table of this process alone, that ends with it. NULL: there is no memory for it. */
 struct ports *ports_open_private(unsigned rest_ms);
 
 void ports_close(struct ports *ports); /* NULL is allowed */

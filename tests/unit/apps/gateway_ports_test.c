@@ -75,6 +75,11 @@ static int open_any(const char *path, int flags)
     return __real_open(path, flags);
 }
 
+static int open_any_new(const char *path)
+{
+    return __real_open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+}
+
 int __wrap_open(const char *path, int flags, ...)
 {
     return open_any(path, flags);
@@ -498,12 +503,27 @@ static void test_files_that_are_not_as_they_should_be(void **state)
     assert_int_equal(ftruncate(fd, 100), 0);
     ports = open_ports();
     ports_close(ports);
-    assert_int_equal(pwrite(fd, "something else", 14, 0), 14);
+    /* One that is not filled yet, as its maker died. */
+    const uint64_t none = 0;
+    assert_int_equal(pwrite(fd, &none, sizeof(none), 0), sizeof(none));
     ports = open_ports();
     held = take(ports, 1, ports_now());
     assert_true(held.port >= t.base && port >= t.base);
     give(ports, 1, &held, now);
     ports_close(ports);
+    /* What is no table is left as it is. */
+    static const char *const others[] = {"something else", "short", "\0\0\0\0\0\0\0\0zeros"};
+    static const size_t sizes[] = {14, 5, 13};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        char problem[256];
+        char text[64] = "";
+        assert_int_equal(ftruncate(fd, 0), 0);
+        assert_int_equal(pwrite(fd, others[i], sizes[i], 0), (ssize_t) sizes[i]);
+        assert_null(ports_open(t.directory, (unsigned) REST_MS, problem, sizeof(problem)));
+        assert_non_null(strstr(problem, "its file \"ports\" is no table of ports; give another directory"));
+        assert_int_equal(pread(fd, text, sizeof(text), 0), (ssize_t) sizes[i]);
+        assert_memory_equal(text, others[i], sizes[i]);
+    }
     (void) close(fd);
 }
 
@@ -553,8 +573,18 @@ static void test_directories_of_others_are_refused(void **state)
     assert_null(ports_open(t.directory, (unsigned) REST_MS, problem, sizeof(problem)));
     assert_non_null(strstr(problem, t.directory));
     assert_int_equal(rmdir(t.file), 0);
-    assert_int_equal(symlink("/etc/passwd", t.file), 0);
+    /* A link in the place of the file: what it leads to, here a file of the test's own, stays as it is. */
+    char other[100];
+    char text[16] = "";
+    (void) snprintf(other, sizeof(other), "%s/other", t.directory);
+    const int fd = open_any_new(other);
+    assert_int_equal(write(fd, "other", 5), 5);
+    assert_int_equal(symlink(other, t.file), 0);
     assert_null(ports_open(t.directory, (unsigned) REST_MS, problem, sizeof(problem)));
+    assert_int_equal(pread(fd, text, sizeof(text), 0), 5);
+    assert_string_equal(text, "other");
+    (void) close(fd);
+    assert_int_equal(unlink(other), 0);
     /* By the name that it has where nobody gives one, a link is refused as well; that of systemd is one. */
     assert_int_equal(unlink(t.file), 0);
     assert_int_equal(setenv("RUNTIME_DIRECTORY", t.directory, 1), 0);
