@@ -7,9 +7,9 @@
  *
  * The state of an entry is one word: when the port was last used, which process has it, and
  *
- *   FREE   nobody has it; it rests
- *   BUSY   somebody tries whether the kernel gives it the port
- *   HELD   sockets have it, for `client`; so many
+ *   FREE   no socket has the port, and it rests
+ *   BUSY   somebody tries whether the kernel gives out the port
+ *   HELD   one socket or several have the port, all for `client`; the state says how many
  *
  * The kernel decides who has a port: no two sockets do unless both share it (SO_REUSEPORT). Whoever has bound a port
  * without sharing is alone with it, and that one alone writes `client`. A socket shares its port once it is connected,
@@ -40,20 +40,22 @@
 
 #define PORTS UINT32_C(65536)
 
-/* The longest list of ports that the kernel has, and more. */
+/* Has room for any list of ports that the kernel writes: six characters for each port are enough. */
 #define LIST_SIZE (UINT64_C(12) * PORTS)
 
-/* How far from where its search begins a client's port may be. Long enough to have a rested port until nearly all are
- * taken, and 16 KiB in a row, which are quickly looked through. */
+/*
+ * A client's port is less than so many ports behind the one where its search begins. Among so many there is a rested
+ * one until nearly all ports are taken, and their entries are 16 KiB in a row, which are quickly looked through.
+ */
 #define WINDOW UINT32_C(1024)
 
-/* After a search in vain only the window is searched for so long: a flood of new clients is to cost little. */
+/* For so long after a search in vain only the window is searched, so that a flood of new clients costs little. */
 #define PAUSE_MS 100
 
-/* How late the time in a state may be, as ports_note() is called once a second. */
+/* The time in a state may be so late, as ports_note() is called once a second. */
 #define NOTE_MS 1000
 
-/* How long an opener waits for one that fills the file, which takes a millisecond. */
+/* An opener waits at most so long for another one to fill the file, which takes a millisecond. */
 #define FILL_MS 5000
 
 /* Slot 0 is the lock of those that open the file. */
@@ -189,7 +191,7 @@ static void find_usable(struct ports *ports)
     free(text);
 }
 
-/* Lets the ports rest that processes had which are dead: those of the slots in `dead`. All of their locks are held. */
+/* Lets the ports of dead processes rest: `dead` has a process's slot, whose lock the caller holds. */
 static void sweep_slots(struct ports *ports, const bool dead[SLOTS], uint64_t now)
 {
     for (unsigned port = 0; port < PORTS; port++) {
@@ -203,7 +205,10 @@ static void sweep_slots(struct ports *ports, const bool dead[SLOTS], uint64_t no
     }
 }
 
-/* The same of all that are dead. The lock of those that open the file is held: they find slots without a lock, too. */
+/*
+ * Lets the ports of all dead processes rest. The caller holds the lock of those that open the file, as they take a slot
+ * whose lock nobody holds, and this function holds the locks of all such slots for a moment.
+ */
 static void sweep(struct ports *ports, uint64_t now)
 {
     bool dead[SLOTS] = {false};
@@ -218,7 +223,7 @@ static void sweep(struct ports *ports, uint64_t now)
     }
 }
 
-/* The same by a thread that has found no port; not where another one does it, or where somebody opens the file. */
+/* Sweeps, unless another thread does so at this moment or somebody opens the file. */
 static void try_to_sweep(struct ports *ports, uint64_t now)
 {
     if (pthread_mutex_trylock(&ports->sweeping) != 0) {
@@ -231,7 +236,10 @@ static void try_to_sweep(struct ports *ports, uint64_t now)
     (void) pthread_mutex_unlock(&ports->sweeping);
 }
 
-/* Makes what a file has fit for use. Times of another start of the machine say nothing: those ports begin to rest. */
+/*
+ * Makes a table fit for use. Times that were written before the machine last started cannot be compared with those of
+ * now, so those ports begin to rest.
+ */
 static int fill(struct table *table, uint64_t now)
 {
     char boot[sizeof(table->boot)] = "";

@@ -83,7 +83,7 @@ void run_next(struct loop *loop, size_t message)
     loop->session = session_of(&loop->sessions, &client, loop->now_ms); /* may end another one, so after the flush */
     const int error = errno;
     introduce(loop, &client);
-    loop->lacks_port = loop->session == NULL && error == EADDRNOTAVAIL;
+    loop->lacks_port = loop->session == NULL && loop->sessions.lacks_port;
     if (loop->lacks_port) {
         tell_of_ports_slow(loop);
     } else if (loop->session == NULL) {

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "backends/transparent.h"
+#include "listen_socket.h"
 #include "offload.h"
 #include "refusal.h"
 
@@ -155,7 +156,7 @@ static void drop_early(int fd)
 }
 
 /* Binds a socket and connects it to a backend. False: errno says why not. */
-static bool connect_upstream(const struct session_table *table, const struct address *backend, const struct session *of,
+static bool connect_upstream(struct session_table *table, const struct address *backend, const struct session *of,
                              uint64_t now, struct upstream *up)
 {
     const int family = backend->u.any.sa_family;
@@ -166,6 +167,7 @@ static bool connect_upstream(const struct session_table *table, const struct add
     } else {
         const int port = ports_bind(table->ports, of->name, up->fd, family, now);
         if (port < 0) {
+            table->lacks_port = errno == EADDRNOTAVAIL; /* of connect() it would mean something else */
             return false;
         }
         up->port = (uint16_t) port;
@@ -207,7 +209,7 @@ static bool open_upstream(struct session_table *table, uint8_t place, const stru
     }
     if (!connect_upstream(table, backend, of, now, up)) {
         /* With the client's address the error may be of that address: a client is to bring no backend down. */
-        errno = table->transparent && is_refusal(errno) ? EINVAL : errno;
+        errno = table->transparent && is_refusal(errno) ? EADDRNOTAVAIL : errno;
         give_up(table, of, up, now);
         return false;
     }
@@ -233,6 +235,7 @@ static struct session *session_open_slow(struct session_table *table, const stru
     const uint8_t place = view_choose(table->view, &client->address);
     const struct session made = {.seen = now, .name = name, .backend = place, .client = *client};
     struct upstream up;
+    table->lacks_port = false;
     if (place == BACKEND_NONE) {
         errno = ENOENT;
         return NULL;

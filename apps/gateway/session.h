@@ -21,8 +21,9 @@
 
 #include "address.h"
 #include "backends/view.h"
-#include "listen_socket.h"
 #include "ports.h"
+
+struct listen_socket;
 
 /*
  * One end of a client's path: the client, the listener that it sends to, and the address of this host that it sends to
@@ -66,7 +67,8 @@ struct session_table {
     void (*changes)(void *arg, uint32_t number, enum session_change change); /* NULL: nobody is told */
     void *changes_arg;
     uint64_t count, evicted, moved;
-    uint8_t tried; /* the backend to which a socket was opened last, or was not to be had */
+    uint8_t tried;   /* the backend to which a socket was opened last, or was not to be had */
+    bool lacks_port; /* no port had rested for the last client that was to have a new session */
 };
 
 /* What a table works with, and which outlives it. */
@@ -83,8 +85,8 @@ void session_table_close(struct session_table *table);
 
 /*
  * The client's session, new where there is none, and with another backend where it may not stay with its own. It is the
- * newest then. NULL: no socket to be had, errno says why not; ENOENT: there is no backend for new sessions;
- * EADDRNOTAVAIL: there is no port for it. All times are those of ports_now().
+ * newest then. NULL: no socket to be had, errno says why not, and `lacks_port` whether it is for want of a port;
+ * ENOENT: there is no backend for new sessions. All times are those of ports_now().
  */
 struct session *session_of(struct session_table *table, const struct client *client, uint64_t now);
 

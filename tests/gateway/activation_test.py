@@ -255,7 +255,8 @@ def test_systemd_itself_hands_them_over():
     with Fixture() as f:
         port = free_port()
         f.demo.start("systemd-socket-activate", "--datagram", "--listen", f"127.0.0.1:{port}", "--fdname=clients",
-                     f.demo.bin / "weir-gateway", "--backend", f"127.0.0.1:{f.backend_port}", "--threads", "1", stderr=open(f.log, "w"))
+                     f.demo.bin / "weir-gateway", "--backend", f"127.0.0.1:{f.backend_port}", "--threads", "1", "--state", f.demo.dir,
+                     stderr=open(f.log, "w"))
         f.until(lambda: "Listening on" in f.log.read_text())
         with connected("127.0.0.1", port) as client:
             assert ask(client, b"it starts with this one") == b"it starts with this one"

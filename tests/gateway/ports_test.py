@@ -35,7 +35,24 @@ def local_ports(first, last):
     path.write_text("50000 60999\n")
 
 
-class Players:
+class Served:
+    """What has a socket that a thread of its own serves."""
+
+    def begin(self):
+        self.stopped = False
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stopped = True
+        self.thread.join()
+        self.socket.close()
+
+
+class Players(Served):
     """Clients, each with an address of its own, by one socket. A packet and its answers have the client's number."""
 
     def __init__(self, port):
@@ -45,9 +62,7 @@ class Players:
         self.socket.setsockopt(socket.IPPROTO_IP, PKTINFO, 1)
         self.socket.bind(("0.0.0.0", gateway_demo.free_port(socket.SOCK_DGRAM)))
         self.right, self.wrong, self.answered = 0, [], set()
-        self.stopped = False
-        self.thread = threading.Thread(target=self.serve)
-        self.thread.start()
+        self.begin()
 
     def send(self, number):
         source = struct.pack("I4s4s", 0, (FIRST + number).to_bytes(4, "big"), bytes(4))
@@ -72,16 +87,8 @@ class Players:
             else:
                 self.wrong.append((number, got))
 
-    def __enter__(self):
-        return self
 
-    def __exit__(self, *_):
-        self.stopped = True
-        self.thread.join()
-        self.socket.close()
-
-
-class Backend:
+class Backend(Served):
     """Answers each packet after `delay` seconds, and then every `again` seconds, for as long as it is open."""
 
     def __init__(self, delay, again=None):
@@ -90,11 +97,8 @@ class Backend:
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self.socket.bind(("127.0.0.1", gateway_demo.free_port(socket.SOCK_DGRAM)))
         self.port = self.socket.getsockname()[1]
-        self.homes, self.count, self.strangers = {}, 0, []  # by client; packets; of one client from another's port
-        self.owners = {}
-        self.stopped = False
-        self.thread = threading.Thread(target=self.serve)
-        self.thread.start()
+        self.homes, self.owners, self.count = {}, {}, 0  # ports of each client, and clients of each port; packets
+        self.begin()
 
     def serve(self):
         due, told = [], set()
@@ -121,14 +125,6 @@ class Backend:
             if not self.again or (number, home) not in told:
                 told.add((number, home))
                 heapq.heappush(due, (now + self.delay, data, home))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.stopped = True
-        self.thread.join()
-        self.socket.close()
 
 
 class Gateway(Fixture):

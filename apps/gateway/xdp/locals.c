@@ -37,7 +37,7 @@ static bool read_broadcast(const struct ifaddrs *from, struct drop_key *out)
 {
     struct drop_key mask;
     if (!read_address(from->ifa_addr, out) || out->family != 4 || !read_address(from->ifa_netmask, &mask) ||
-        mask.family != 4 || (mask.address[3] & 3) == 3 || (mask.address[3] & 3) == 2) {
+        mask.family != 4 || (mask.address[3] & 2) != 0) {
         return false; /* networks of one address, or of two, have none */
     }
     for (unsigned i = 0; i < 4; i++) {

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "../apps/gateway/listen_socket.h"
 #include "../apps/gateway/log.h"
 #include "../apps/gateway/session.h"
 #include "support/support.h"
@@ -34,6 +35,34 @@ static struct {
     uint32_t now; /* seconds */
 } t;
 
+/* What the table of ports was told last. */
+static struct {
+    unsigned notes, releases;
+    uint64_t noted, last;
+} told;
+
+void __real_ports_note(struct ports *ports, uint64_t name, uint16_t port, uint64_t now);
+void __wrap_ports_note(struct ports *ports, uint64_t name, uint16_t port, uint64_t now);
+void __real_ports_release(struct ports *ports, uint64_t name, uint16_t port, uint64_t last);
+void __wrap_ports_release(struct ports *ports, uint64_t name, uint16_t port, uint64_t last);
+
+void __wrap_ports_note(struct ports *ports, uint64_t name, uint16_t port, uint64_t now)
+{
+    told.notes++;
+    told.noted = now;
+    __real_ports_note(ports, name, port, now);
+}
+
+void __wrap_ports_release(struct ports *ports, uint64_t name, uint16_t port, uint64_t last)
+{
+    told.releases++;
+    told.last = last;
+    __real_ports_release(ports, name, port, last);
+}
+
+/* Of connect(); 0: it does what it is for. */
+static int connect_error;
+
 /* A port to which strangers send ten packets just before its socket is connected; 0: none do. */
 static uint16_t early_port;
 
@@ -50,6 +79,10 @@ int __wrap_connect(int fd, const struct sockaddr *address, socklen_t size)
     }
     (void) close(stranger);
     early_port = 0;
+    if (connect_error != 0) {
+        errno = connect_error;
+        return -1;
+    }
     return __real_connect(fd, address, size);
 }
 
@@ -377,6 +410,44 @@ static void test_a_client_keeps_its_port_through_moves_ends_and_evictions(void *
     assert_int_equal(t.table.moved, CLIENTS);
 }
 
+/* Once in each second that has packets, and at the end the time of the last one, to the millisecond. */
+static void test_the_table_of_ports_is_told_when_a_session_was_last_used(void **arg)
+{
+    (void) arg;
+    const struct client from = client(1);
+    const uint64_t began = UINT64_C(1000) * t.now;
+    memset(&told, 0, sizeof(told));
+    struct session *session = session_of(&t.table, &from, began);
+    session_touch(&t.table, session, began + 300);
+    assert_ptr_equal(session_of(&t.table, &from, began + 999), session);
+    assert_int_equal(told.notes, 0);
+    session_touch(&t.table, session, began + 1001);
+    assert_int_equal(told.notes, 1);
+    assert_int_equal(told.noted, began + 1001);
+    assert_ptr_equal(session_of(&t.table, &from, began + 5000), session);
+    assert_int_equal(told.noted, began + 5000);
+    session_touch(&t.table, session, began + 5700);
+    assert_int_equal(told.notes, 2);
+    session_expire(&t.table, began + 35700, 30);
+    assert_int_equal(told.releases, 0);
+    session_expire(&t.table, began + 35701, 30);
+    assert_int_equal(told.releases, 1);
+    assert_int_equal(told.last, began + 5700);
+}
+
+/* Hosts without a global address of IPv6 have the same error from connect(), and ports enough. */
+static void test_a_way_that_is_not_there_is_no_want_of_a_port(void **arg)
+{
+    (void) arg;
+    const struct client from = client(1);
+    connect_error = EADDRNOTAVAIL;
+    assert_null(session_of(&t.table, &from, UINT64_C(1000) * t.now));
+    assert_int_equal(errno, EADDRNOTAVAIL);
+    assert_false(t.table.lacks_port);
+    connect_error = 0;
+    assert_non_null(session_of(&t.table, &from, UINT64_C(1000) * t.now));
+}
+
 static void test_what_came_before_a_socket_was_connected_is_dropped(void **arg)
 {
     (void) arg;
@@ -408,6 +479,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_clients_that_differ_in_one_thing_alone_are_spread_over_the_chains, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_a_client_keeps_its_port_through_moves_ends_and_evictions, begin, end),
+        cmocka_unit_test_setup_teardown(test_the_table_of_ports_is_told_when_a_session_was_last_used, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_way_that_is_not_there_is_no_want_of_a_port, begin, end),
         cmocka_unit_test_setup_teardown(test_what_came_before_a_socket_was_connected_is_dropped, begin, end),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_session", tests, NULL, NULL);
