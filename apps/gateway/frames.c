@@ -139,7 +139,7 @@ static void decide(struct loop *loop, size_t count, uint32_t listener)
 static void reply(struct loop *loop, struct session *session, const struct lane_path *path, const struct frame *frame,
                   struct kept *kept)
 {
-    session_touch(&loop->sessions, session, loop->now_ms);
+    session_answered(&loop->sessions, session, loop->now_ms);
     view_note_replies(&loop->view, session->backend, 1, loop->now);
     if (lane_to_client(&loop->lane, path, frame)) {
         loop->to_clients.added++;

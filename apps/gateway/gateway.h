@@ -19,7 +19,7 @@
  *   proxy.c     the client's address, for the backend
  *   notify.c    what systemd is told; activation.c: the sockets that it hands over
  *   secret.c    Redis's password
- *   session.c   which client has which socket to the backend
+ *   session.c   which client has which socket to the backend; shares.c: which of them makes way
  *   ports.c     which client has which local port, in a file that outlives the gateway
  *   local.c     which of this host's addresses a packet came to
  *   listeners.c the addresses it listens on; listen_socket.c: a thread's socket of one;
@@ -53,6 +53,7 @@
 #include "ports.h"
 #include "record/record.h"
 #include "settings.h"
+#include "shares.h"
 
 #define GATEWAY_THREADS_MAX  64
 #define GATEWAY_SESSIONS_MIN 16
@@ -112,7 +113,8 @@ struct counters {
     _Atomic uint64_t without_port; /* of `unsendable`, of new clients for which no port had rested */
     _Atomic uint64_t refused;      /* by the backend, as far as UDP tells */
     _Atomic uint64_t replies, lost_replies;
-    _Atomic uint64_t sessions, sessions_evicted, sessions_moved;
+    _Atomic uint64_t sessions, sessions_moved;
+    _Atomic uint64_t sessions_evicted[USE_COUNT];  /* by their use then */
     _Atomic uint64_t merges, segments;             /* 1: the kernel does it for this thread */
     _Atomic uint64_t merged, segmented;            /* packets, either way, that arrived merged; that left in segments */
     _Atomic uint64_t timed_checks, timed_ns;       /* of the bursts that were timed */
@@ -153,7 +155,8 @@ struct gateway {
     struct forward *forward; /* NULL: all packets go by sockets */
     struct record *record;   /* NULL: denied packets are not recorded */
     struct ports *ports;
-    _Atomic uint32_t ports_told; /* second in which the log said that no port had rested; 0: never */
+    /* Second in which the log said that no port had rested, or that a session made way that was needed; 0: never. */
+    _Atomic uint32_t ports_told, evictions_told;
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];
     struct checker *checker;

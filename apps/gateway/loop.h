@@ -27,6 +27,7 @@ struct loop {
     uint64_t merged, without_session;     /* packets */
     uint64_t without_port;                /* of `without_session`: no port had rested */
     bool lacks_port;                      /* the client at hand has no session for that reason */
+    uint64_t evicted_needed;              /* sessions that were ended while needed, when that was told last */
     uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
     struct backends_view view;

@@ -145,6 +145,43 @@ static int start_ports(struct gateway *gateway)
     return 0;
 }
 
+/* The packets a second that a policy lets pass for long. */
+struct overall_rate {
+    double packets;
+    bool is_there;
+};
+
+static void read_overall_rate(void *arg, const weir_policy_info *info)
+{
+    struct overall_rate *rate = arg;
+    for (size_t i = 0; strcmp(info->policy->name, "overall") == 0 && i < info->policy->limit_count; i++) {
+        const weir_limit *limit = &info->policy->limits[i];
+        const double packets = (double) limit->limit * 1e9 / (double) limit->period_ns;
+        rate->packets = rate->is_there && rate->packets < packets ? rate->packets : packets;
+        rate->is_there = true;
+    }
+}
+
+/* Each packet that "overall" lets pass may be a new client's. Says so where that is more than there is room for. */
+static void compare_overall(const struct gateway *gateway)
+{
+    const struct gateway_options *options = &gateway->options;
+    struct overall_rate overall = {.is_there = false};
+    if (gateway->weir == NULL) {
+        return;
+    }
+    (void) weir_list_policies(gateway->weir, read_overall_rate, &overall);
+    const double sessions = (double) gateway->sessions * options->threads;
+    const double rested = (double) ports_count(gateway->ports) - sessions;
+    const double ports = rested > 0 ? rested / options->port_rest_seconds : 0;
+    if (overall.is_there && (overall.packets > sessions || (overall.packets > ports && !options->transparent))) {
+        log_line(WEIR_LOG_INFO,
+                 "policy \"overall\" lets %.0f packets pass a second, and each may be a new client's; there are %.0f "
+                 "sessions, and local ports for %.0f new clients a second",
+                 overall.packets, sessions, ports);
+    }
+}
+
 static int start_workers(struct gateway *gateway)
 {
     for (; gateway->worker_count < gateway->options.threads; gateway->worker_count++) {
@@ -431,6 +468,7 @@ int main(int argc, char **argv)
         return 1;
     }
     start_forward(&gateway);
+    compare_overall(&gateway);
     if (start_workers(&gateway) != 0) {
         stop(&gateway);
         return 1;

@@ -520,7 +520,7 @@ static enum taken take_rested(struct ports *ports, uint16_t port, uint64_t clien
     return taken_of(error);
 }
 
-int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_t now)
+int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_t now, bool *came_back)
 {
     const uint32_t window = ports->count < WINDOW ? ports->count : WINDOW;
     const uint32_t start = (uint32_t) ((client >> 32) * ports->count >> 32);
@@ -529,10 +529,12 @@ int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_
         if (atomic_load_explicit(&ports->table->entries[port].client, memory_order_relaxed) == client) {
             const enum taken taken = take_own(ports, port, client, fd, family, now);
             if (taken != TAKEN_BY_OTHERS) {
+                *came_back = true;
                 return taken == TAKEN ? port : -1;
             }
         }
     }
+    *came_back = false;
     const bool looks_far = now >= atomic_load_explicit(&ports->none_until, memory_order_relaxed);
     for (uint32_t i = 0; i < (looks_far ? ports->count : window); i++) {
         const uint16_t port = ports->usable[(start + i) % ports->count];

@@ -12,6 +12,7 @@
 #ifndef WEIR_GATEWAY_PORTS_H
 #define WEIR_GATEWAY_PORTS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,9 +41,10 @@ uint64_t ports_now(void);
 
 /*
  * Binds a socket to the client's port, or to one that has rested. The socket takes packets from everybody until it is
- * connected. Returns the port; -1: errno says why there is none, EADDRNOTAVAIL: no port has rested.
+ * connected. Returns the port; -1: errno says why there is none, EADDRNOTAVAIL: no port has rested. *came_back: the
+ * client had this port before.
  */
-int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_t now);
+int ports_bind(struct ports *ports, uint64_t client, int fd, int family, uint64_t now, bool *came_back);
 
 /*
  * A bound socket is connected. From now on the same client may have its port by another socket as well, as when another

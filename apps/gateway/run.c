@@ -9,8 +9,8 @@
 #include "log.h"
 #include "refusal.h"
 
-/* How often the log says at most that there is no port. */
-#define PORTS_TOLD_SECONDS 60
+/* How often the log says at most that there is no port, or too little room. */
+#define TOLD_SECONDS 60
 
 bool run_is_same_client(const struct loop *loop, size_t a, size_t b)
 {
@@ -43,18 +43,42 @@ static void introduce(struct loop *loop, const struct client *client)
     loop->to_backend.prefix_size = proxy_header(&client->address, &asked, loop->proxy_header);
 }
 
-/* Says that new clients find no port; once a minute, of all threads. */
+/* Sessions that were ended while their clients needed them. */
+static uint64_t evicted_needed(const struct loop *loop)
+{
+    return loop->sessions.evicted[USE_WAITING] + loop->sessions.evicted[USE_USED];
+}
+
+/* Whether a line is to be written that all threads together write once a minute. */
+static bool is_to_be_told(_Atomic uint32_t *last, uint32_t now)
+{
+    uint32_t told = atomic_load_explicit(last, memory_order_relaxed);
+    return (told == 0 || now - told >= TOLD_SECONDS) &&
+           atomic_compare_exchange_strong_explicit(last, &told, now, memory_order_relaxed, memory_order_relaxed);
+}
+
+/* Says that new clients find no port. */
 static void tell_of_ports_slow(const struct loop *loop)
 {
     struct gateway *gateway = loop->worker->gateway;
-    uint32_t told = atomic_load_explicit(&gateway->ports_told, memory_order_relaxed);
-    if ((told == 0 || loop->now - told >= PORTS_TOLD_SECONDS) &&
-        atomic_compare_exchange_strong_explicit(&gateway->ports_told, &told, loop->now, memory_order_relaxed,
-                                                memory_order_relaxed)) {
+    if (is_to_be_told(&gateway->ports_told, loop->now)) {
         log_line(WEIR_LOG_WARNING,
                  "none of %u local ports has rested for %u s: packets of new clients are dropped; widen "
                  "net.ipv4.ip_local_port_range, bound new clients by \"overall\", or give a shorter --port-rest",
                  ports_count(gateway->ports), gateway->options.port_rest_seconds);
+    }
+}
+
+/* Says that a session was ended which its client still needed. */
+static void tell_of_evictions_slow(struct loop *loop)
+{
+    struct gateway *gateway = loop->worker->gateway;
+    loop->evicted_needed = evicted_needed(loop);
+    if (is_to_be_told(&gateway->evictions_told, loop->now)) {
+        log_line(WEIR_LOG_WARNING,
+                 "%u sessions for each thread are too few: new clients end sessions that are in use, or that wait for "
+                 "an answer; give more --sessions, or bound new clients by \"overall\"",
+                 gateway->sessions);
     }
 }
 
@@ -83,6 +107,9 @@ void run_next(struct loop *loop, size_t message)
     loop->session = session_of(&loop->sessions, &client, loop->now_ms); /* may end another one, so after the flush */
     const int error = errno;
     introduce(loop, &client);
+    if (evicted_needed(loop) != loop->evicted_needed) {
+        tell_of_evictions_slow(loop);
+    }
     loop->lacks_port = loop->session == NULL && loop->sessions.lacks_port;
     if (loop->lacks_port) {
         tell_of_ports_slow(loop);

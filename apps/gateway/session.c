@@ -9,6 +9,7 @@
 
 #include "backends/transparent.h"
 #include "listen_socket.h"
+#include "network.h"
 #include "offload.h"
 #include "refusal.h"
 
@@ -18,6 +19,19 @@
 /* Packets that may come to a socket before it is connected: more than its buffer takes from the kernel's defaults. */
 #define EARLY_MOST 4096
 
+/* How many bits of an address are a source's, and a network's, for the shares of the table. */
+#define V4_SOURCE  32
+#define V4_NETWORK 24
+#define V6_NETWORK 48
+
+static void free_parts(struct session_table *table)
+{
+    free(table->sessions);
+    free(table->chains);
+    shares_close(table->shares);
+    *table = (struct session_table){.free = NONE};
+}
+
 int session_table_open(struct session_table *table, uint32_t capacity, const struct session_parts *parts, bool merges)
 {
     uint32_t chain_count = 64;
@@ -25,9 +39,8 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
         chain_count *= 2;
     }
     *table = (struct session_table){.chain_mask = chain_count - 1,
+                                    .capacity = capacity,
                                     .free = NONE,
-                                    .newest = NONE,
-                                    .oldest = NONE,
                                     .view = parts->view,
                                     .ports = parts->ports,
                                     .sockets = parts->sockets,
@@ -35,10 +48,9 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
                                     .merges = merges};
     table->sessions = calloc(capacity, sizeof(*table->sessions));
     table->chains = malloc(chain_count * sizeof(*table->chains));
-    if (table->sessions == NULL || table->chains == NULL) {
-        free(table->sessions);
-        free(table->chains);
-        *table = (struct session_table){.newest = NONE, .oldest = NONE, .free = NONE};
+    table->shares = shares_open(capacity);
+    if (table->sessions == NULL || table->chains == NULL || table->shares == NULL) {
+        free_parts(table);
         return -ENOMEM;
     }
     memset(table->chains, 0xff, chain_count * sizeof(*table->chains));
@@ -50,25 +62,15 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
     return 0;
 }
 
-static void list_remove(struct session_table *table, const struct session *session)
+static uint32_t number_of(const struct session_table *table, const struct session *session)
 {
-    *(session->newer != NONE ? &table->sessions[session->newer].older : &table->newest) = session->older;
-    *(session->older != NONE ? &table->sessions[session->older].newer : &table->oldest) = session->newer;
-}
-
-static void list_add(struct session_table *table, struct session *session)
-{
-    const uint32_t index = (uint32_t) (session - table->sessions);
-    session->newer = NONE;
-    session->older = table->newest;
-    *(table->newest != NONE ? &table->sessions[table->newest].newer : &table->oldest) = index;
-    table->newest = index;
+    return (uint32_t) (session - table->sessions);
 }
 
 static void tell(const struct session_table *table, const struct session *session, enum session_change change)
 {
     if (table->changes != NULL) {
-        table->changes(table->changes_arg, (uint32_t) (session - table->sessions), change);
+        table->changes(table->changes_arg, number_of(table, session), change);
     }
 }
 
@@ -89,7 +91,7 @@ static void session_end(struct session_table *table, uint32_t index)
         link = &table->sessions[*link].next;
     }
     *link = session->next;
-    list_remove(table, session);
+    shares_remove(table->shares, index);
     tell(table, session, SESSION_ENDS);
     close_upstream(table, session);
     session->fd = -1;
@@ -104,13 +106,12 @@ void session_table_close(struct session_table *table)
     if (table->sessions == NULL) {
         return; /* it was not opened */
     }
-    while (table->oldest != NONE) {
-        session_end(table, table->oldest);
+    for (uint32_t i = 0; i < table->capacity; i++) {
+        if (table->sessions[i].fd >= 0) {
+            session_end(table, i);
+        }
     }
-    free(table->sessions);
-    free(table->chains);
-    table->sessions = NULL;
-    table->chains = NULL;
+    free_parts(table);
 }
 
 /*
@@ -145,6 +146,7 @@ static uint64_t name_of(const struct session_table *table, const struct client *
 struct upstream {
     int fd;
     uint16_t port;
+    bool came_back; /* the client had the port before */
 };
 
 /* Drops what came to a bound socket before it was connected: that may be anybody's. */
@@ -165,7 +167,7 @@ static bool connect_upstream(struct session_table *table, const struct address *
             return false;
         }
     } else {
-        const int port = ports_bind(table->ports, of->name, up->fd, family, now);
+        const int port = ports_bind(table->ports, of->name, up->fd, family, now, &up->came_back);
         if (port < 0) {
             table->lacks_port = errno == EADDRNOTAVAIL; /* of connect() it would mean something else */
             return false;
@@ -225,8 +227,21 @@ static bool watch(const struct session_table *table, struct session *session, in
 
 static void evict(struct session_table *table)
 {
-    session_end(table, table->oldest);
-    table->evicted++;
+    const uint32_t victim = shares_victim(table->shares);
+    table->evicted[shares_use(table->shares, victim)]++;
+    session_end(table, victim);
+}
+
+/* Whom a client's session is counted for. */
+static struct session_holders holders_of(const struct session_table *table, const struct client *client)
+{
+    const bool is_v4 = network_is_v4(&client->address);
+    unsigned char source[NETWORK_KEY_SIZE];
+    unsigned char network[NETWORK_KEY_SIZE];
+    const size_t source_size = network_of(&client->address, is_v4 ? V4_SOURCE : SOURCE_PREFIX, source);
+    const size_t network_size = network_of(&client->address, is_v4 ? V4_NETWORK : V6_NETWORK, network);
+    return (struct session_holders){ports_client(table->ports, source, source_size),
+                                    ports_client(table->ports, network, network_size)};
 }
 
 static struct session *session_open_slow(struct session_table *table, const struct client *client, uint64_t name,
@@ -241,7 +256,7 @@ static struct session *session_open_slow(struct session_table *table, const stru
         return NULL;
     }
     bool is_open = open_upstream(table, place, &made, now, &up);
-    if (!is_open && (errno == EMFILE || errno == ENFILE) && table->oldest != NONE) {
+    if (!is_open && (errno == EMFILE || errno == ENFILE) && table->count != 0) {
         evict(table);
         is_open = open_upstream(table, place, &made, now, &up);
     }
@@ -265,22 +280,26 @@ static struct session *session_open_slow(struct session_table *table, const stru
     session->next = *chain;
     *chain = index;
     view_note_session(table->view, place, 1);
-    list_add(table, session);
+    const struct session_holders holders = holders_of(table, client);
+    shares_add(table->shares, index, &holders, up.came_back ? USE_USED : USE_WAITING);
     table->count++;
     tell(table, session, SESSION_BEGINS);
     return session;
 }
 
-void session_touch(struct session_table *table, struct session *session, uint64_t now)
+/* Notes that a session has just been used. */
+static void touch(struct session_table *table, struct session *session, uint64_t now)
 {
     if (session->port != 0 && now / 1000 != session->seen / 1000) {
         ports_note(table->ports, session->name, session->port, now);
     }
     session->seen = now;
-    if (session->newer != NONE) {
-        list_remove(table, session);
-        list_add(table, session);
-    }
+}
+
+void session_answered(struct session_table *table, struct session *session, uint64_t now)
+{
+    touch(table, session, now);
+    shares_answered(table->shares, number_of(table, session));
 }
 
 /*
@@ -325,7 +344,8 @@ struct session *session_of(struct session_table *table, const struct client *cli
             if (!table->view->stays[session->backend]) {
                 session_move_slow(table, session, now);
             }
-            session_touch(table, session, now);
+            touch(table, session, now);
+            shares_sent(table->shares, i);
             return session;
         }
     }
@@ -334,29 +354,29 @@ struct session *session_of(struct session_table *table, const struct client *cli
 
 void session_expire(struct session_table *table, uint64_t now, uint32_t idle)
 {
-    while (table->oldest != NONE && now - table->sessions[table->oldest].seen > UINT64_C(1000) * idle) {
-        session_end(table, table->oldest);
+    for (enum session_use use = 0; use < USE_COUNT; use++) {
+        uint32_t oldest = shares_oldest(table->shares, use);
+        while (oldest != SHARES_NONE && now - table->sessions[oldest].seen > UINT64_C(1000) * idle) {
+            session_end(table, oldest);
+            oldest = shares_oldest(table->shares, use);
+        }
     }
 }
 
 void session_end_listener(struct session_table *table, uint32_t listener)
 {
-    for (uint32_t i = table->oldest; i != NONE;) {
-        const uint32_t newer = table->sessions[i].newer;
-        if (table->sessions[i].client.listener == listener) {
+    for (uint32_t i = 0; i < table->capacity; i++) {
+        if (table->sessions[i].fd >= 0 && table->sessions[i].client.listener == listener) {
             session_end(table, i);
         }
-        i = newer;
     }
 }
 
 void session_end_gone(struct session_table *table)
 {
-    for (uint32_t i = table->oldest; i != NONE;) {
-        const uint32_t newer = table->sessions[i].newer;
-        if (table->view->is_gone[table->sessions[i].backend]) {
+    for (uint32_t i = 0; i < table->capacity; i++) {
+        if (table->sessions[i].fd >= 0 && table->view->is_gone[table->sessions[i].backend]) {
             session_end(table, i);
         }
-        i = newer;
     }
 }

@@ -7,10 +7,9 @@
  * per client, as it would without the gateway. It costs a descriptor each, and a system call for each client of a
  * burst. Which port a client gets is in ports.h.
  *
- * Invariants: at most `capacity` sessions; all of them are in one list from the newest to the oldest by their last
- * packet, and each is in the chain of its hash. Where there is no room, or no descriptor, the oldest makes way; nobody
- * loses a place while there are free ones. The hash is keyed: no client can aim at one chain. An ended session's port
- * was given back before its socket was closed.
+ * Invariants: at most `capacity` sessions, each in the chain of its hash and in the shares. Where there is no room, or
+ * no descriptor, one makes way (shares.h); nobody loses a place while there are free ones. The hash is keyed: no client
+ * can aim at one chain. An ended session's port was given back before its socket was closed.
  */
 #ifndef WEIR_GATEWAY_SESSION_H
 #define WEIR_GATEWAY_SESSION_H
@@ -22,6 +21,7 @@
 #include "address.h"
 #include "backends/view.h"
 #include "ports.h"
+#include "shares.h"
 
 struct listen_socket;
 
@@ -36,13 +36,12 @@ struct client {
 };
 
 struct session {
-    int fd;                /* connected to its backend; -1: free */
-    uint32_t next;         /* in its chain, or in the list of free ones */
-    uint64_t seen;         /* ms of the last packet, either way */
-    uint64_t name;         /* the client's: see ports_client() */
-    uint32_t newer, older; /* in the list of all */
-    uint16_t port;         /* of its socket; 0: it has the client's, see backends/transparent.h */
-    uint8_t backend;       /* its place: see backends/view.h */
+    int fd;          /* connected to its backend; -1: free */
+    uint32_t next;   /* in its chain, or in the list of free ones */
+    uint64_t seen;   /* ms of the last packet, either way */
+    uint64_t name;   /* the client's: see ports_client() */
+    uint16_t port;   /* of its socket; 0: it has the client's, see backends/transparent.h */
+    uint8_t backend; /* its place: see backends/view.h */
     struct client client;
 };
 
@@ -56,8 +55,8 @@ enum session_change {
 struct session_table {
     struct session *sessions;
     uint32_t *chains;
-    uint32_t chain_mask;
-    uint32_t free, newest, oldest;
+    uint32_t chain_mask, capacity, free;
+    struct shares *shares;      /* of sources and networks: which session makes way */
     struct backends_view *view; /* which backend a session goes to, and may stay with */
     struct ports *ports;
     const struct listen_socket *sockets; /* by listener */
@@ -66,9 +65,10 @@ struct session_table {
     bool merges;      /* asks for what the backend sends to be merged: see offload.h */
     void (*changes)(void *arg, uint32_t number, enum session_change change); /* NULL: nobody is told */
     void *changes_arg;
-    uint64_t count, evicted, moved;
-    uint8_t tried;   /* the backend to which a socket was opened last, or was not to be had */
-    bool lacks_port; /* no port had rested for the last client that was to have a new session */
+    uint64_t count, moved;
+    uint64_t evicted[USE_COUNT]; /* by their use then */
+    uint8_t tried;               /* the backend to which a socket was opened last, or was not to be had */
+    bool lacks_port;             /* no port had rested for the last client that was to have a new session */
 };
 
 /* What a table works with, and which outlives it. */
@@ -84,14 +84,14 @@ int session_table_open(struct session_table *table, uint32_t capacity, const str
 void session_table_close(struct session_table *table);
 
 /*
- * The client's session, new where there is none, and with another backend where it may not stay with its own. It is the
- * newest then. NULL: no socket to be had, errno says why not, and `lacks_port` whether it is for want of a port;
+ * The session for a packet of a client, new where there is none, and with another backend where it may not stay with
+ * its own. NULL: no socket to be had, errno says why not, and `lacks_port` whether it is for want of a port;
  * ENOENT: there is no backend for new sessions. All times are those of ports_now().
  */
 struct session *session_of(struct session_table *table, const struct client *client, uint64_t now);
 
-/* Notes that a session has just been used. */
-void session_touch(struct session_table *table, struct session *session, uint64_t now);
+/* Notes that a reply has come. */
+void session_answered(struct session_table *table, struct session *session, uint64_t now);
 
 /* Ends the sessions of all clients of a listener. */
 void session_end_listener(struct session_table *table, uint32_t listener);

@@ -59,6 +59,19 @@ static void add_listeners(struct text *text, struct gateway *gateway, const char
     (void) pthread_mutex_unlock(&gateway->listeners.mutex);
 }
 
+/* Sessions that made way, by their use then. */
+static void add_evicted(struct text *text, const struct gateway *gateway)
+{
+    add(text, "# HELP weir_gateway_evicted_sessions_total Sessions closed to make room for another client.\n"
+              "# TYPE weir_gateway_evicted_sessions_total counter\n");
+    static const char *const states[USE_COUNT] = {
+        [USE_ANSWERED] = "answered", [USE_WAITING] = "waiting", [USE_USED] = "used"};
+    for (int use = 0; use < USE_COUNT; use++) {
+        add(text, "weir_gateway_evicted_sessions_total{state=\"%s\"} %" PRIu64 "\n", states[use],
+            SUM(gateway, sessions_evicted[use]));
+    }
+}
+
 static unsigned count_waiting(struct gateway *gateway)
 {
     return (unsigned) __builtin_popcountll(atomic_load(&gateway->waiting));
@@ -110,8 +123,7 @@ struct text write_metrics(struct gateway *gateway)
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
            SUM(gateway, lost_replies));
     metric(&text, "sessions", "gauge", "Clients with a socket to the backend.", SUM(gateway, sessions));
-    metric(&text, "evicted_sessions_total", "counter", "Sessions closed to make room for another client.",
-           SUM(gateway, sessions_evicted));
+    add_evicted(&text, gateway);
     metric(&text, "moved_sessions_total", "counter", "Sessions that moved from a backend that is down to another one.",
            SUM(gateway, sessions_moved));
     metric(&text, "merged_packets_total", "counter", "Packets that the kernel handed over together with others.",
@@ -217,6 +229,8 @@ struct text write_status(struct gateway *gateway)
         return text;
     }
     const uint64_t checks = SUM(gateway, timed_checks);
+    const uint64_t waiting = SUM(gateway, sessions_evicted[USE_WAITING]);
+    const uint64_t used = SUM(gateway, sessions_evicted[USE_USED]);
     weir_stats stats = {.fleet_age_ns = UINT64_MAX};
     if (gateway->weir != NULL) {
         weir_get_stats(gateway->weir, &stats);
@@ -235,9 +249,11 @@ struct text write_status(struct gateway *gateway)
     add(&text, ",");
     add(&text,
         "\"bytes\":{\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"replies\":%" PRIu64 "},\"lost_replies\":%" PRIu64
-        ",\"evicted_sessions\":%" PRIu64 ",\"moved_sessions\":%" PRIu64 ",",
+        ",\"evicted_sessions\":%" PRIu64 ",\"evicted_waiting\":%" PRIu64 ",\"evicted_used\":%" PRIu64
+        ",\"moved_sessions\":%" PRIu64 ",",
         SUM(gateway, offered_bytes), SUM(gateway, passed_bytes), SUM(gateway, replied_bytes),
-        SUM(gateway, lost_replies), SUM(gateway, sessions_evicted), SUM(gateway, sessions_moved));
+        SUM(gateway, lost_replies), SUM(gateway, sessions_evicted[USE_ANSWERED]) + waiting + used, waiting, used,
+        SUM(gateway, sessions_moved));
     add_waiting(&text, gateway);
     add(&text, "\"listeners\":[");
     add_listeners(&text, gateway, ",", true);

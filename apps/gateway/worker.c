@@ -111,7 +111,7 @@ static void gather(struct loop *loop, struct session *session)
         run_refused(loop, session->backend, error);
         return;
     }
-    session_touch(&loop->sessions, session, loop->now_ms);
+    session_answered(&loop->sessions, session, loop->now_ms);
     struct burst_cursor cursor = {.message = first};
     struct outbox *to_clients = loop->worker->sockets[session->client.listener].to_clients;
     loop->replying |= UINT32_C(1) << session->client.listener;
@@ -147,7 +147,9 @@ static void publish_counters(struct loop *loop)
     publish(&counters->replied_bytes, loop->to_clients.sent_bytes);
     publish(&counters->lost_replies, loop->to_clients.added - loop->to_clients.sent);
     publish(&counters->sessions, loop->sessions.count);
-    publish(&counters->sessions_evicted, loop->sessions.evicted);
+    for (enum session_use use = 0; use < USE_COUNT; use++) {
+        publish(&counters->sessions_evicted[use], loop->sessions.evicted[use]);
+    }
     publish(&counters->sessions_moved, loop->sessions.moved);
     publish(&counters->segments, to_backend->segments && loop->to_clients.segments);
     publish(&counters->merged, loop->merged);

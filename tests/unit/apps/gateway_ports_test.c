@@ -199,13 +199,14 @@ static uint64_t client(const struct ports *ports, unsigned n)
 /* A socket for a client. */
 struct held {
     int fd, port; /* -1: none was to be had */
+    bool came_back;
 };
 
 static struct held take(struct ports *ports, unsigned n, uint64_t now)
 {
     struct held held = {.fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
     assert_true(held.fd >= 0);
-    held.port = ports_bind(ports, client(ports, n), held.fd, AF_INET, now);
+    held.port = ports_bind(ports, client(ports, n), held.fd, AF_INET, now, &held.came_back);
     if (held.port < 0) {
         assert_int_equal(errno, EADDRNOTAVAIL);
         (void) close(held.fd);
@@ -253,6 +254,7 @@ static void test_a_port_rests_before_another_client_has_it(void **state)
     give(ports, 8, &other, now + 10000);
     struct held again = take(ports, first, now + 10000 + REST_MS);
     assert_int_equal(again.port, held[first].port);
+    assert_false(again.came_back);
     give(ports, first, &again, now + 20000);
     for (unsigned n = 0; n < 8; n++) {
         if (n != first) {
@@ -272,6 +274,7 @@ static void test_a_client_that_comes_back_has_its_port_at_any_time(void **state)
     uint64_t now = ports_now();
     for (unsigned n = 0; n < CLIENTS; n++) {
         struct held held = take(ports, n, now);
+        assert_false(held.came_back);
         had[n] = held.port;
         give(ports, n, &held, now);
     }
@@ -284,6 +287,7 @@ static void test_a_client_that_comes_back_has_its_port_at_any_time(void **state)
         }
         struct held held = take(ports, n, now);
         assert_int_equal(held.port, had[n]);
+        assert_true(held.came_back);
         give(ports, n, &held, now);
     }
     ports_close(ports);
@@ -685,7 +689,9 @@ static void test_sockets_of_ipv6(void **state)
     assert_int_equal(__real_bind(stranger, (const struct sockaddr *) &v4, sizeof(v4)), 0);
     struct sockaddr_in6 own = {.sin6_port = 0};
     socklen_t size = sizeof(own);
-    assert_int_equal(ports_bind(ports, client(ports, 1), fd, AF_INET6, ports_now()), t.base);
+    bool came_back = true;
+    assert_int_equal(ports_bind(ports, client(ports, 1), fd, AF_INET6, ports_now(), &came_back), t.base);
+    assert_false(came_back);
     assert_int_equal(getsockname(fd, (struct sockaddr *) &own, &size), 0);
     assert_int_equal(ntohs(own.sin6_port), t.base);
     assert_true(IN6_IS_ADDR_UNSPECIFIED(&own.sin6_addr));
@@ -762,7 +768,8 @@ static void *race(void *arg)
         const unsigned n = (unsigned) random_below(&race->seed, 40);
         const uint64_t now = ports_now() + i * (REST_MS / 4); /* each thread's own time goes on quickly */
         const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-        const int port = ports_bind(race->ports, client(race->ports, n), fd, AF_INET, now);
+        bool came_back;
+        const int port = ports_bind(race->ports, client(race->ports, n), fd, AF_INET, now, &came_back);
         if (port >= 0) {
             const struct sockaddr_in to = {
                 .sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(0x7f000001 + n)};

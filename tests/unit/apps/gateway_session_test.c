@@ -382,11 +382,13 @@ static void test_a_client_keeps_its_port_through_moves_ends_and_evictions(void *
             assert_int_not_equal(ports[other], ports[n]);
         }
     }
-    assert_int_equal(t.table.evicted, 20);
+    assert_int_equal(t.table.evicted[USE_WAITING], 20);
     for (unsigned n = 0; n < 20; n++) {
         const struct client from = client(n);
         assert_int_equal(port_of(session_of(&t.table, &from, UINT64_C(1000) * t.now)), ports[n]);
     }
+    t.now += 31;
+    session_expire(&t.table, UINT64_C(1000) * t.now, 30);
     for (unsigned n = 0; n < CLIENTS; n++) {
         to[n] = sent_to(n);
     }
@@ -411,6 +413,63 @@ static void test_a_client_keeps_its_port_through_moves_ends_and_evictions(void *
 }
 
 /* Once in each second that has packets, and at the end the time of the last one, to the millisecond. */
+static struct session *session_at(unsigned n)
+{
+    const struct client from = client(n);
+    return session_of(&t.table, &from, UINT64_C(1000) * t.now);
+}
+
+static enum session_use use_of(const struct session *session)
+{
+    return shares_use(t.table.shares, (uint32_t) (session - t.table.sessions));
+}
+
+static void test_packets_and_replies_tell_how_a_session_is_used(void **arg)
+{
+    (void) arg;
+    struct session *session = session_at(0);
+    assert_int_equal(use_of(session), USE_WAITING);
+    session_answered(&t.table, session, UINT64_C(1000) * t.now);
+    assert_int_equal(use_of(session), USE_ANSWERED);
+    assert_ptr_equal(session_at(0), session);
+    assert_int_equal(use_of(session), USE_USED);
+    session_answered(&t.table, session, UINT64_C(1000) * t.now);
+    assert_int_equal(use_of(session), USE_USED);
+    t.now += 31;
+    session_expire(&t.table, UINT64_C(1000) * t.now, 30);
+    assert_int_equal(sessions(), 0);
+    assert_int_equal(use_of(session_at(0)), USE_USED); /* it has its port again */
+    assert_int_equal(use_of(session_at(1)), USE_WAITING);
+}
+
+static void test_sessions_that_are_needed_least_make_way(void **arg)
+{
+    (void) arg;
+    for (unsigned n = 0; n < CLIENTS; n++) {
+        struct session *session = session_at(n);
+        if (n < 20) {
+            (void) session_at(n); /* used */
+        } else if (n >= 40) {
+            session_answered(&t.table, session, UINT64_C(1000) * t.now);
+        }
+    }
+    for (unsigned n = 0; n < 45; n++) {
+        (void) session_at(100 + n);
+    }
+    /* 20 that were answered, and then of those that waited: the new ones do, too. */
+    assert_int_equal(t.table.evicted[USE_ANSWERED], 20);
+    assert_int_equal(t.table.evicted[USE_WAITING], 25);
+    assert_int_equal(t.table.evicted[USE_USED], 0);
+    assert_int_equal(sessions(), CLIENTS);
+    for (unsigned n = 0; n < 45; n++) {
+        (void) session_at(200 + n);
+        (void) session_at(200 + n);
+    }
+    /* They come back at once. When more than three quarters are used, 46, a used one makes way for each. */
+    assert_int_equal(t.table.evicted[USE_WAITING], 25 + 26);
+    assert_int_equal(t.table.evicted[USE_USED], 19);
+}
+
 static void test_the_table_of_ports_is_told_when_a_session_was_last_used(void **arg)
 {
     (void) arg;
@@ -418,15 +477,15 @@ static void test_the_table_of_ports_is_told_when_a_session_was_last_used(void **
     const uint64_t began = UINT64_C(1000) * t.now;
     memset(&told, 0, sizeof(told));
     struct session *session = session_of(&t.table, &from, began);
-    session_touch(&t.table, session, began + 300);
+    session_answered(&t.table, session, began + 300);
     assert_ptr_equal(session_of(&t.table, &from, began + 999), session);
     assert_int_equal(told.notes, 0);
-    session_touch(&t.table, session, began + 1001);
+    session_answered(&t.table, session, began + 1001);
     assert_int_equal(told.notes, 1);
     assert_int_equal(told.noted, began + 1001);
     assert_ptr_equal(session_of(&t.table, &from, began + 5000), session);
     assert_int_equal(told.noted, began + 5000);
-    session_touch(&t.table, session, began + 5700);
+    session_answered(&t.table, session, began + 5700);
     assert_int_equal(told.notes, 2);
     session_expire(&t.table, began + 35700, 30);
     assert_int_equal(told.releases, 0);
@@ -479,6 +538,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_clients_that_differ_in_one_thing_alone_are_spread_over_the_chains, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_a_client_keeps_its_port_through_moves_ends_and_evictions, begin, end),
+        cmocka_unit_test_setup_teardown(test_packets_and_replies_tell_how_a_session_is_used, begin, end),
+        cmocka_unit_test_setup_teardown(test_sessions_that_are_needed_least_make_way, begin, end),
         cmocka_unit_test_setup_teardown(test_the_table_of_ports_is_told_when_a_session_was_last_used, begin, end),
         cmocka_unit_test_setup_teardown(test_a_way_that_is_not_there_is_no_want_of_a_port, begin, end),
         cmocka_unit_test_setup_teardown(test_what_came_before_a_socket_was_connected_is_dropped, begin, end),
