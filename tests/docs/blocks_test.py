@@ -57,6 +57,7 @@ NOT_RUN = [
     ("docs/embedding.md", "cp -r docs/examples/servers", "tests/install/servers_test.py builds and runs a copy of that folder"),
     ("docs/gateway.md", "2026-", LOG),
     ("docs/gateway.md", "sudo cp", ROOT),
+    ("docs/gateway.md", "sessions =", "an equation"),
     ("docs/gateway.md", "ip rule", "routes of the host; tests/gateway/transparent_test.py sets the same in a namespace"),
     ("docs/internals/architecture.md", " apps  bench", "a drawing"),
     ("docs/internals/testing.md", "scripts/mutate draw", "it takes hours; tests/scripts/mutate_test.py runs the script"),

@@ -40,7 +40,7 @@ static enum transport_event tell(struct transport *t, struct report *reports, si
 
 /* What an author has counted so far of one record, and what it knows. */
 struct author {
-    uint64_t count, demand, refunds, tat_us, known_refunds, acked, acked_refunds;
+    uint64_t count, demand, refunds, tat_us, known_refunds, known, acked, acked_refunds;
 };
 
 struct world {
@@ -103,6 +103,7 @@ static struct report new_report(struct world *world)
         r.tat_us = random_below(&world->rng, 3) != 0 ? author->tat_us : 0;
         r.acked_refunds = author->acked_refunds;
         r.known_refunds = author->known_refunds;
+        r.known = r.tat_us != 0 && author->known < COUNT_RESTART ? author->known : 0;
         r.moves = !plain && random_below(&world->rng, 3) == 0 ? 1 + random_below(&world->rng, 20) : 0;
         r.most_us = world->from_us + random_below(&world->rng, 2000);
         /* Powers of two, so that a double's rounding is none. */
@@ -132,6 +133,7 @@ static void learn(struct world *world, const struct report *r)
     struct author *author = &world->authors[i][by];
     author->tat_us = r->tat_answer_us;
     author->known_refunds = r->sum_refunds;
+    author->known = r->sum - r->sum_refunds;
     author->acked = author->acked > r->count ? author->acked : r->count;
     author->acked_refunds = author->acked_refunds > r->refunds ? author->acked_refunds : r->refunds;
     author->refunds =
@@ -240,6 +242,86 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
     /* Both ways of a report were taken. */
     assert_in_range(calls_of(&server, "hincrby"), ROUNDS / 2, UINT32_MAX);
     assert_in_range(calls_of(&server, "hset"), ROUNDS / 2, UINT32_MAX);
+    model->ops->close(model);
+    loopback_fleet_free(fleet);
+    redis_stop(&server, redis);
+}
+
+/* Tells what an author has counted of a bucket, and learns from the answer if `listens`. */
+static uint64_t tell_of_bucket(struct transport *t, struct author *author, size_t by, bool listens)
+{
+    struct report r = {
+        .kind = REPORT_BUCKET, .now_us = NOW_US, .from_us = NOW_US, .unit_ps = 1000000000, .expire_ms = 60000};
+    (void) snprintf(r.record, sizeof(r.record), "weir:{001}:x:p:twice");
+    (void) snprintf(r.author, sizeof(r.author), "%012zx.1", by);
+    r.count = r.demand = author->count;
+    r.refunds = author->refunds;
+    r.acked = author->acked;
+    r.acked_refunds = author->acked_refunds;
+    r.tat_us = author->tat_us;
+    r.known = author->known;
+    r.known_refunds = author->known_refunds;
+    assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+    const uint64_t new_units = author->count - author->acked;
+    author->tat_us = listens ? r.tat_answer_us : author->tat_us + 1000 * new_units;
+    author->known = listens ? r.sum - r.sum_refunds : author->known + new_units;
+    author->known_refunds = listens ? r.sum_refunds : author->known_refunds;
+    author->acked = author->count;
+    author->acked_refunds = author->refunds;
+    return r.tat_answer_us;
+}
+
+/*
+ * Authors that know all of a bucket. Then its record is lost, some report again and go on, and it is lost once more.
+ * When all have reported, its time is that of all units, whoever comes first. A unit takes a millisecond.
+ */
+static void lose_twice(struct transport *t, struct loopback_fleet *fleet, struct server *server, uint64_t seed)
+{
+    struct author authors[AUTHORS];
+    uint64_t rng = seed;
+    uint64_t tat_us = 0;
+    memset(authors, 0, sizeof(authors));
+    for (int lost = 0; lost < 3; lost++) {
+        const size_t count = lost != 1 ? AUTHORS : random_below(&rng, AUTHORS);
+        const size_t first = random_below(&rng, AUTHORS);
+        uint64_t net = 0;
+        for (size_t i = 0; i < count; i++) {
+            const size_t by = (first + i) % AUTHORS;
+            authors[by].count += 1 + random_below(&rng, 100);
+            authors[by].refunds += lost == 2 ? random_below(&rng, 40) : 0;
+            tat_us = tell_of_bucket(t, &authors[by], by, lost == 0);
+        }
+        for (size_t by = 0; by < AUTHORS; by++) {
+            net += authors[by].count - authors[by].refunds;
+        }
+        if (lost != 1 && tat_us != NOW_US + 1000 * net) {
+            fail_msg("%s, seed %" PRIu64 ": %" PRIu64 " and not %" PRIu64 " units are owed",
+                     server != NULL ? "redis" : "the model", seed, (tat_us - NOW_US) / 1000, net);
+        }
+        if (server != NULL) {
+            freeReplyObject(server_command(server, "FLUSHALL"));
+        } else {
+            loopback_fleet_flush(fleet);
+        }
+    }
+}
+
+static void test_a_bucket_that_is_lost_twice_has_the_time_of_all_units(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *redis = redis_start(&server, TIMEOUT_MS);
+    struct transport *model = NULL;
+    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
+    const struct transport_config config = {.timeout_ms = 1000};
+    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
+    uint64_t rng = test_seed();
+    for (int times = 0; times < 200; times++) {
+        const uint64_t seed = random_below(&rng, UINT64_MAX);
+        redis_transport_state(redis)->doubtful = times % 2 == 0;
+        lose_twice(redis, fleet, &server, seed);
+        lose_twice(model, fleet, NULL, seed);
+    }
     model->ops->close(model);
     loopback_fleet_free(fleet);
     redis_stop(&server, redis);
@@ -616,6 +698,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_a_bucket_that_is_lost_twice_has_the_time_of_all_units),
         cmocka_unit_test(test_units_that_are_added_count_as_units_that_are_merged),
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),
         cmocka_unit_test(test_a_user_that_may_not_add_has_its_reports_merged),

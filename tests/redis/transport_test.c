@@ -123,12 +123,14 @@ static void buckets_move_by_new_units(struct transport *t)
 
 /*
  * A record is lost that three authors have seen at different times, and each author has had units since. In whatever
- * order the authors report, the bucket is at the latest of those times plus all the units.
+ * order the authors report, the bucket is at the latest of those times plus all the units. Which units each time is of
+ * says whose units are new to it.
  */
 static void lost_buckets_come_back_complete(struct transport *t)
 {
     static const size_t orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     static const uint64_t seen_us[3] = {NOW_US + 1000, NOW_US + 1500, NOW_US + 1200};
+    static const uint64_t known[3] = {2800, 3000, 2880};
     static const uint64_t units[3] = {400, 40, 200}; /* 2.5 us each */
     static const char *const authors[3] = {"a.1", "b.1", "c.1"};
     for (size_t i = 0; i < sizeof(orders) / sizeof(orders[0]); i++) {
@@ -136,6 +138,7 @@ static void lost_buckets_come_back_complete(struct transport *t)
         for (size_t j = 0; j < 3; j++) {
             const size_t by = orders[i][j];
             r = bucket(authors[by], 1000 + units[by], 1000, seen_us[by]);
+            r.known = known[by];
             (void) snprintf(r.record, sizeof(r.record), "weir:{001}:b1s:p:lost%zu", i);
             r = say(t, r);
         }

@@ -40,9 +40,13 @@ static inline struct merge_answer merge_answer_of(const struct report *report, c
                                   .remote_refunds = load_relaxed(&counts->remote_refunds),
                                   .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
     if (listens) {
-        /* R3 */
+        /* R3. Of a record that was lost, the units of some nodes are not there yet; the refunds of others may be of
+         * them. */
+        const bool behind = count_is_behind(answer.remote, report->sum, report->author_count);
         answer.remote = count_remote(answer.remote, report->sum, report->author_count);
-        answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
+        if (!behind) {
+            answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
+        }
     }
     return answer;
 }

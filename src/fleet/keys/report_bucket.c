@@ -103,6 +103,7 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     uint64_t units = report->count;     /* that are in `seen` */
     uint64_t refunds = report->refunds; /* that were taken off `seen` */
     uint64_t seen = whole.a;
+    bool is_counted = false; /* nothing but units that this node knows of is in `seen` */
     const bool resumed = fleet->news.peers_resume && demand->presumed_rate != 0;
     if (load_relaxed(&sync->allowance.level) != 0 && (presumed_failed(fleet, demand) || resumed)) {
         /*
@@ -112,19 +113,28 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
         seen = bucket_level_reported(fleet, sync, rule, report->count, now_ns);
     } else if (!alone && known) {
         const uint64_t since = (demand->known_total - report->acked) & BUCKET_TOTAL_MASK;
-        seen = demand->known_time;
-        units = report->acked + (since <= BUCKET_TOTAL_MASK / 2 ? since : 0);
+        const bool is_later = since <= BUCKET_TOTAL_MASK / 2;
+        units = report->acked + (is_later ? since : 0);
+        seen = saturating_add(demand->known_time,
+                              is_later ? 0 : saturating_mul(BUCKET_TOTAL_MASK + 1 - since, rule->unit));
         refunds = demand->known_refunds;
-    } else if (!alone) {
+        is_counted = true;
+    } else if (alone) {
+        is_counted = true;
+    } else {
         seen = saturating_sub(seen, (now_ns - watermark_ns(fleet, now_ns)) << BUCKET_FRACTION_BITS);
     }
     /* The bucket before the units of this report. */
-    const uint64_t acked_refunds = min_u64(refunds, report->acked_refunds);
-    seen = saturating_add(seen, saturating_mul(refunds - acked_refunds, rule->unit));
+    const uint64_t acked_refunds = report->acked_refunds;
+    seen = saturating_add(seen, saturating_mul(saturating_sub(refunds, acked_refunds), rule->unit));
+    seen = saturating_sub(seen, saturating_mul(saturating_sub(acked_refunds, refunds), rule->unit));
     const uint64_t unacked_time = saturating_mul(saturating_sub(units, report->acked), rule->unit);
     /* 0: none. A time that is cut off at the rule's origin would not be without all of these units. */
     report->tat_us = seen > unacked_time ? bucket_time_ns(rule, seen - unacked_time) / NS_PER_US : 0;
     report->known_refunds = acked_refunds + load_relaxed(&sync->now.remote_refunds);
+    const uint64_t counted = report->acked + load_relaxed(&sync->now.remote);
+    const bool told = report->tat_us != 0 && is_counted && counted < COUNT_RESTART;
+    report->known = told ? saturating_sub(counted, report->known_refunds) : 0;
 }
 
 /*

@@ -28,10 +28,10 @@ struct record {
     struct author *authors;
     int64_t net; /* units admitted less refunds; sliding log: units in the window */
     uint64_t sum_demand, sum_refunds;
-    uint64_t base_us, lost_us; /* bucket whose record was lost: the latest tat that an author has seen; time of the
-                                  first such report */
-    uint64_t tat_us, unit_ps;  /* `unit_ps` is the last report's */
-    struct unit *units;        /* earliest first */
+    uint64_t lost_us;         /* bucket whose record was lost: time of the first report of an author that saw it */
+    uint64_t from_us, known;  /* what the author saw that counts: see `base` of report_bucket.lua */
+    uint64_t tat_us, unit_ps; /* `unit_ps` is the last report's */
+    struct unit *units;       /* earliest first */
     uint64_t reset_us;
     uint64_t expires_ns; /* by the fleet's clock */
 };

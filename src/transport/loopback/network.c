@@ -151,8 +151,8 @@ static uint64_t report_size(const struct report *report)
             number_size(report->reset_us) + number_size(report->reset_kept) + number_size(report->expire_ms);
     if (report->kind == REPORT_BUCKET) {
         size += number_size(report->acked) + number_size(report->acked_refunds) + number_size(report->known_refunds) +
-                number_size(report->tat_us) + number_size(report->from_us) + number_size(report->moves) +
-                number_size(report->unit_ps);
+                number_size(report->known) + number_size(report->tat_us) + number_size(report->from_us) +
+                number_size(report->moves) + number_size(report->unit_ps);
     }
     return size;
 }

@@ -132,35 +132,61 @@ static uint64_t seen_tat_us(const struct report *report, uint64_t unacked, uint6
     return saturating_sub(saturating_add(report->tat_us, more_us), units_time_us(unseen_refunds, report->unit_ps));
 }
 
-/* Moves a bucket's time by `units` new units and `refunded` ones; `seen_us`: the time that the author has seen. */
-static void move_record(struct record *record, const struct report *report, bool lost, uint64_t seen_us, uint64_t units,
-                        uint64_t refunded)
+/* What a report says of a bucket, as of the record that it comes to. */
+struct bucket_report {
+    bool lost;                /* the author has seen a record that was lost */
+    uint64_t seen_us;         /* the time that the author has seen */
+    uint64_t units, refunded; /* that move the bucket */
+};
+
+/* A bucket whose record was lost: as repair() in report_bucket.lua. `is_known`: by the same rate as the last report. */
+static void repair_record(struct record *record, const struct report *report, const struct bucket_report *of,
+                          bool is_known)
+{
+    const bool first = record->lost_us == 0 || report->now_us - record->lost_us > REPAIR_US || !is_known;
+    const uint64_t from_us = first ? 0 : record->from_us;
+    const uint64_t known = first ? 0 : record->known;
+    /* In doubles, as Lua has them. */
+    const double later_ps = ((double) report->tat_us - (double) from_us) * 1000000;
+    const double more_ps = ((double) report->known - (double) known) * (double) report->unit_ps;
+    if (first) {
+        record->lost_us = 0;
+        record->from_us = record->known = 0;
+    }
+    if (is_known && report->known != 0 && (known == 0 || later_ps > more_ps)) {
+        record->lost_us = first ? report->now_us : record->lost_us;
+        record->from_us = report->tat_us;
+        record->known = report->known;
+    }
+    const int64_t there = record->net - (int64_t) of->units + (int64_t) of->refunded;
+    if (record->known != 0 && there > (int64_t) record->known) {
+        const uint64_t more_us = units_time_us((uint64_t) there - record->known, report->unit_ps);
+        record->tat_us = max_u64(record->tat_us, record->from_us + more_us);
+    }
+}
+
+/* Moves a bucket's time by what the report says. */
+static void move_record(struct record *record, const struct report *report, const struct bucket_report *of)
 {
     const uint64_t now_us = report->now_us;
+    const bool is_known = record->unit_ps == 0 || record->unit_ps == report->unit_ps;
     if (record->unit_ps != 0 && record->unit_ps != report->unit_ps && record->tat_us > now_us) {
         /* The rate has changed: the units that are owed stay. */
         record->tat_us = now_us + muldiv_ceil(record->tat_us - now_us, report->unit_ps, record->unit_ps);
     }
     record->unit_ps = report->unit_ps;
-    if (!lost) {
-        record->tat_us = max_u64(record->tat_us, seen_us);
-    } else {
-        const bool first = record->lost_us == 0 || now_us - record->lost_us > REPAIR_US;
-        const uint64_t base_us = first ? record->tat_us : record->base_us;
-        if (seen_us > base_us) {
-            record->tat_us += seen_us - base_us;
-            record->base_us = seen_us;
-            record->lost_us = first ? now_us : record->lost_us;
-        }
+    record->tat_us = max_u64(record->tat_us, of->seen_us);
+    if (of->lost) {
+        repair_record(record, report, of, is_known);
     }
-    units = report->moves != 0 ? min_u64(units, report->moves - 1) : units;
+    const uint64_t units = report->moves != 0 ? min_u64(of->units, report->moves - 1) : of->units;
     if (units != 0) {
         const bool all = report->moves == 0;
         const uint64_t from_us = max_u64(record->tat_us, all ? report->from_us : report->now_us);
         const uint64_t most_us = all ? UINT64_MAX : max_u64(record->tat_us, report->most_us);
         record->tat_us = min_u64(saturating_add(from_us, units_time_us(units, report->unit_ps)), most_us);
     }
-    record->tat_us = saturating_sub(record->tat_us, units_time_us(refunded, report->unit_ps));
+    record->tat_us = saturating_sub(record->tat_us, units_time_us(of->refunded, report->unit_ps));
     record->tat_us = min_u64(record->tat_us, now_us + TAT_AHEAD_MOST_US);
 }
 
@@ -222,9 +248,12 @@ void records_apply(struct records *records, struct report *report, uint64_t now_
         const bool lost = count_growth(author->count, acked) != 0;
         const bool lost_refunds = count_growth(author->refunds, acked_refunds) != 0;
         const uint64_t unacked = more != 0 ? count_growth(acked, author->count) : 0; /* 0 if lost */
-        move_record(record, report, lost, seen_tat_us(report, unacked, unseen_refunds),
-                    lost ? count_growth(acked, count) : more,
-                    lost_refunds ? count_growth(acked_refunds, refunds) : more_refunds);
+        const struct bucket_report of = {.lost = lost,
+                                         .seen_us = seen_tat_us(report, unacked, unseen_refunds),
+                                         .units = lost ? count_growth(acked, count) : more,
+                                         .refunded =
+                                             lost_refunds ? count_growth(acked_refunds, refunds) : more_refunds};
+        move_record(record, report, &of);
         const uint64_t full_ms = saturating_sub(record->tat_us, now_ns / NS_PER_US) / 1000 + 1;
         record->expires_ns = now_ns + (full_ms + report->expire_ms) * NS_PER_MS;
     } else if (record->expires_ns == 0) {

@@ -20,7 +20,7 @@
 
 /* Bytes of what the numbers of a call take as texts, and in the scripts' binary form. */
 #define MERGED_SIZE  (9 * sizeof(double))                    /* of a bucket whose report is merged */
-#define RECORD_SIZE  (4 * sizeof(double) + sizeof(uint16_t)) /* of a bucket, in binary */
+#define RECORD_SIZE  (5 * sizeof(double) + sizeof(uint16_t)) /* of a bucket, in binary */
 #define RATE_SIZE    (2 * (size_t) DECIMAL_SIZE)
 #define HISTORY_SIZE (HISTORY_WORDS * (size_t) DECIMAL_SIZE)
 #define ADDED_SIZE   (2 * (size_t) DECIMAL_SIZE) /* of a bucket whose new units are added */
@@ -239,6 +239,7 @@ static void put_buckets(struct arguments *a, const struct batch *batch, struct s
         write_double(a, (double) report->tat_us);
         write_double(a, (double) (report->moves != 0 ? report->most_us : report->from_us));
         write_double(a, added ? (double) units_us(report) : 0);
+        write_double(a, (double) report->known);
         write_index(a, shared_index(shared, report));
     }
     put_bytes(a, from, (size_t) (a->text - from));

@@ -204,22 +204,23 @@ static void test_what_a_node_has_seen_of_a_bucket(void **state)
         uint64_t acked, refunds, acked_refunds, known_refunds;
         double tat_ms; /* of the report */
         uint64_t told_refunds;
+        uint64_t told_units; /* of all nodes; 0: nothing is told of them */
     } cases[] = {
-        {KNOWN, 1100, 0, 0, 0, -10, 9},
-        {KNOWN, 1080, 0, 0, 0, -30, 9}, /* 20 units that were answered are told again */
-        {KNOWN, 1110, 0, 0, 0, -10, 9},
-        {KNOWN, 1100, 8, 3, 5, -8, 3 + 9}, /* 2 refunds that were answered are not acknowledged */
-        {KNOWN, 1100, 8, 6, 5, -10, 5 + 9},
-        {ALONE, 1100, 0, 0, 0, 30 - 40, 9}, /* the state itself */
-        {ALONE, 1100, 8, 3, 0, 30 - 40 + 5, 3 + 9},
-        {REMOTE, 1100, 0, 0, 0, -10, 9},          /* the other nodes are gone, their units are not */
-        {NEVER, 1100, 0, 0, 0, 30 - 40 - 150, 9}, /* less what the others may not have reported */
-        {OTHER_RATE, 1100, 0, 0, 0, 30 - 40 - 150, 9},
+        {KNOWN, 1100, 0, 0, 0, -10, 9, 1600},
+        {KNOWN, 1080, 0, 0, 0, -30, 9, 1580},     /* 20 units that were answered are told again */
+        {KNOWN, 1110, 0, 0, 0, 0, 9, 1610},       /* 10 units were acknowledged since */
+        {KNOWN, 1100, 8, 3, 5, -8, 3 + 9, 1600},  /* 2 refunds that were answered are not acknowledged */
+        {KNOWN, 1100, 8, 6, 5, -11, 6 + 9, 1600}, /* a refund was acknowledged since */
+        {ALONE, 1100, 0, 0, 0, 30 - 40, 9, 1100}, /* the state itself */
+        {ALONE, 1100, 8, 3, 0, 30 - 40 + 5, 3 + 9, 1100},
+        {REMOTE, 1100, 0, 0, 0, -10, 9, 1600},       /* the other nodes are gone, their units are not */
+        {NEVER, 1100, 0, 0, 0, 30 - 40 - 150, 9, 0}, /* less what the others may not have reported */
+        {OTHER_RATE, 1100, 0, 0, 0, 30 - 40 - 150, 9, 0},
         /* What was left to nodes that are back, or have failed, is in the level. */
-        {BACK, 1100, 0, 0, 0, 100 - 40 - 40, 9},
-        {HAS_FAILED, 1100, 0, 0, 0, 100 - 40 - 40, 9},
-        {LEVEL, 1100, 0, 0, 0, -10, 9},
-        {EARLY, 1100, 0, 0, 0, NAN, 9}, /* nothing */
+        {BACK, 1100, 0, 0, 0, 100 - 40 - 40, 9, 0},
+        {HAS_FAILED, 1100, 0, 0, 0, 100 - 40 - 40, 9, 0},
+        {LEVEL, 1100, 0, 0, 0, -10, 9, 1600},
+        {EARLY, 1100, 0, 0, 0, NAN, 9, 0}, /* nothing */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         begin_report(&bucket);
@@ -264,6 +265,7 @@ static void test_what_a_node_has_seen_of_a_bucket(void **state)
             fail_msg("case %zu: %.3f ms", i, ((double) report->tat_us - (double) us(0)) / 1000);
         }
         assert_int_equal(report->known_refunds, cases[i].told_refunds);
+        assert_int_equal(report->known, cases[i].told_units != 0 ? cases[i].told_units - cases[i].told_refunds : 0);
     }
 }
 

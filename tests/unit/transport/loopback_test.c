@@ -695,6 +695,7 @@ static void test_the_size_of_a_round_is_that_of_its_words(void **state)
                                         .acked = x,
                                         .acked_refunds = x,
                                         .known_refunds = x,
+                                        .known = x,
                                         .tat_us = x,
                                         .from_us = x,
                                         .moves = x,
@@ -706,7 +707,7 @@ static void test_the_size_of_a_round_is_that_of_its_words(void **state)
                 f.rounds[0] = (struct round){.reports = &report, .report_count = 1, .node = "n0"};
                 loopback_fleet_set_hung(f.fleet, true);
                 assert_int_equal(f.t[0]->ops->begin(f.t[0], &f.rounds[0], node_ns()), 0);
-                static const unsigned words[] = {6, 13, 7};
+                static const unsigned words[] = {6, 14, 7};
                 uint64_t expected = word_size(report.record) + word_size("author") + words[kind] * number_size(x);
                 if (kind == REPORT_HISTORY) {
                     expected += number_size(1) + number_size(3) + 3 * number_size(x);

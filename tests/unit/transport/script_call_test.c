@@ -302,6 +302,7 @@ static void test_a_bucket_is_told_as_growth_or_in_full(void **state)
             report->tat_us = 1000 + i;
             report->from_us = 2000 + i;
             report->most_us = 3000 + i;
+            report->known = 4000 + i;
             report->expire_ms = i == 2 ? 7 : 60000;
             if (i >= TOLD) {
                 report->acked = more[i - TOLD].acked;
@@ -334,9 +335,10 @@ static void test_a_bucket_is_told_as_growth_or_in_full(void **state)
             const bool added = doubtful == 0 && (i < TOLD ? told[i].added : more[i - TOLD].added);
             const uint64_t growth = report->count - report->acked;
             const uint64_t takes_us = i < TOLD ? growth : more[i - TOLD].takes_us;
-            expect_doubles(&fixed, 4,
+            expect_doubles(&fixed, 5,
                            (const double[]){added ? (double) report->count : 0, 1000 + i,
-                                            (report->moves != 0 ? 3000 : 2000) + i, added ? (double) takes_us : 0});
+                                            (report->moves != 0 ? 3000 : 2000) + i, added ? (double) takes_us : 0,
+                                            4000 + i});
             unsigned rate = 1;
             while (rates[rate - 1].unit_ps != report->unit_ps || rates[rate - 1].expire_ms != report->expire_ms) {
                 rate++;

@@ -2,12 +2,13 @@
 -- Reports of buckets: every author's counts, their sums (counts.lua), and the time at which the bucket is full again.
 --
 -- KEYS     one record each
--- ARGV     the time; for each record four doubles and 16 bits: the author's count, if the report has new units and nothing
+-- ARGV     the time; for each record five doubles and 16 bits: the author's count, if the report has new units and nothing
 --          else (else 0: the report is merged), the tat that the author has seen, `from`, the time that the new units take
---          (0 if the report is merged), and which rate is the record's; nine doubles for each report that is merged:
---          count, demand, refunds, reset (0: none), units that a reset keeps, acked count, acked refunds, known refunds,
---          moves (0: all new units move the bucket; else fewer than so many, from now on and not beyond the time given as
---          `from`); for each rate: unit, and milliseconds that the record lives after the bucket is full. Then for each
+--          (0 if the report is merged), the units of all authors, less refunds, that are in the tat that the author has
+--          seen (0: not told), and which rate is the record's; nine doubles for each report that is merged: count, demand,
+--          refunds, reset (0: none), units that a reset keeps, acked count, acked refunds, known refunds, moves (0: all new
+--          units move the bucket; else fewer than so many, from now on and not beyond the time given as `from`); for each
+--          rate: unit, and milliseconds that the record lives after the bucket is full. Then for each
 --          record the author, and unless the report is merged the growth of its count, and the time that the growth
 --          takes. The time, reset, tat and from are microseconds of fleet time; unit is picoseconds
 -- Returns  for each record what report_window.lua answers, and unless the record is refused its tat
@@ -22,8 +23,11 @@
 -- makes no difference. A tat of 0 says nothing.
 --
 -- An author whose acked count is larger than its count here has seen a record that was lost. Each author saw the lost
--- record at another time, and has had units since. So tat begins at the latest one that any of them saw, and each
--- author's new units are added to it, in whatever order the authors report.
+-- record at another time, and has had units since. So tat is at least the latest one that any of them saw. And units move
+-- a bucket by no less than the time that they take, refunds by no more: so tat is no earlier than what an author has seen,
+-- moved by the units that the record has by now beyond those that the author knew. Of all authors the one counts whose
+-- tat, less the time of its known units, is the latest. In whatever order the authors report, and however often the
+-- record is lost meanwhile, each one's units are in tat then.
 --
 -- `from` is the time up to which every node has reported all of its use. The bucket may have been full at that time,
 -- but not since, because units used since may be reported in any order.
@@ -35,7 +39,8 @@
 --   unit     picoseconds that a unit takes, by the last report
 --   tat:UNIT the time at which the bucket is full again, microseconds of fleet time. The unit is part of the name, so
 --            that new units can be added to the time without a look at the unit
---   base     of a lost record: the latest tat of it that an author has seen, and the time of the first such report
+--   base     of a lost record: the time of the first report of an author that saw it; the tat that the author has seen
+--            that counts, and its known units
 --
 -- New units of an author whose count here is its acked count, with no refunds, move tat from the latest of tat, the tat
 -- that the author has seen, and `from`. So their time is added to tat with one call, and the result is replaced where
@@ -50,7 +55,7 @@ local REPAIR_US = 10000000 -- authors report a lost record within this time; the
 local LATEST_US = 280000000000000 -- tat is at most some nine years ahead: nodes count no further, and PEXPIRE has an end
 local now_us = ARGV[1] + 0
 local latest_us = now_us + LATEST_US
-local values = numbers_of('ddddH', records, ARGV[2])
+local values = numbers_of('dddddH', records, ARGV[2])
 local at = #ARGV - 3 * records + #ARGV[3] / 36 -- the arguments before those of a record
 -- Of each rate: the name of the field of tat, its numbers, and the stretch of a record's time to live.
 local rates = {}
@@ -59,15 +64,25 @@ for n = 4, at, 2 do
         stretch_us = ARGV[n + 1] * 500}
 end
 
--- The tat of a bucket whose record was lost, after an author has reported the tat that it has seen.
-local function repair(key, tat, old_tat, seen)
-    local base, since = match(call('HGET', key, 'base') or '', '^(%d+) (%d+)$')
-    if not base or now_us - since > REPAIR_US then
-        base, since = old_tat, now_us
+-- The tat of a bucket whose record was lost, after an author has reported a tat that it has seen, with so many known units
+-- (0: not told; nil: of another rate). `there`: the units that the record has of all authors, less refunds, without new
+-- ones.
+local function repair(key, tat, seen, known, there, unit_ps)
+    local field = call('HGET', key, 'base') or ''
+    local since, from, units = match(field, '^(%d+) (%d+) (%d+)$')
+    if not since or now_us - since > REPAIR_US or not known then
+        since, from, units = now_us, 0, 0
     end
-    if seen > base + 0 then
-        tat = tat + seen - base
-        call('HSET', key, 'base', format(TWO, seen, since))
+    since, from, units = since + 0, from + 0, units + 0
+    if known and known > 0 and (units == 0 or (seen - from) * 1000000 > (known - units) * unit_ps) then
+        from, units = seen, known
+    end
+    local new_field = format(THREE, since, from, units)
+    if new_field ~= field and units > 0 then
+        call('HSET', key, 'base', new_field)
+    end
+    if units > 0 and there > units then
+        tat = max(tat, from + ceil((there - units) * unit_ps / 1000000))
     end
     return tat
 end
@@ -103,8 +118,8 @@ end
 
 local renewed = now_us % records + 1 -- the record whose time to live this batch sets in any case
 for i = 1, records do
-    local key, author, count, rate = KEYS[i], ARGV[at + 1], values[5 * i - 4], rates[values[5 * i]]
-    local seen, from_us, units_us = values[5 * i - 3], values[5 * i - 2], values[5 * i - 1]
+    local key, author, count, rate = KEYS[i], ARGV[at + 1], values[6 * i - 5], rates[values[6 * i]]
+    local seen, from_us, units_us, known = values[6 * i - 4], values[6 * i - 3], values[6 * i - 2], values[6 * i - 1]
     local unit_ps, stretch_us = rate.unit_ps, rate.stretch_us
     local tat, old_tat
     if count ~= 0 then
@@ -157,13 +172,17 @@ for i = 1, records do
                     seen = seen + ceil(growth(acked, old_count) * unit_ps / 1000000)
                 end
             end
+            local refunded = more_refunds
+            if refunded > 0 and growth(old_refunds, acked_refunds) > 0 then
+                refunded = growth(acked_refunds, refunds)
+            end
+            local told_seen = seen
             if seen > tat and old_sum_refunds > 0 then
                 seen = seen - ceil(growth(known_refunds, old_sum_refunds) * unit_ps / 1000000)
             end
+            tat = max(tat, seen)
             if lost then
-                tat = repair(key, tat, old_tat, seen)
-            elseif seen > tat then
-                tat = seen
+                tat = repair(key, tat, told_seen, not old_field and known or nil, sum - new + refunded, unit_ps)
             end
             local since_us, most_us = from_us, nil
             if moves > 0 then
@@ -176,12 +195,8 @@ for i = 1, records do
                 tat = (tat > since_us and tat or since_us) + (fraction > 0 and new_us - fraction + 1 or new_us)
                 tat = most_us and min(tat, most_us) or tat
             end
-            if more_refunds > 0 then
-                local is_newer = growth(old_refunds, acked_refunds) > 0
-                local refunded = is_newer and growth(acked_refunds, refunds) or more_refunds
-                if refunded > 0 then
-                    tat = max(tat - ceil(refunded * unit_ps / 1000000), 0)
-                end
+            if refunded > 0 then
+                tat = max(tat - ceil(refunded * unit_ps / 1000000), 0)
             end
             tat = min(tat, latest_us)
             if reset > old_reset then
@@ -213,7 +228,7 @@ for i = 1, records do
         local ttl_ms = format(ONE, max(ceil((tat - now_us) / 1000), 0) + rate.life_ms)
         -- include expire.lua
     end
-    if values[5 * i - 4] == 0 then
+    if values[6 * i - 5] == 0 then
         at, from = at + 1, from + 9
     else
         at = at + 3
