@@ -53,11 +53,9 @@ static ngx_command_t commands[] = {
     ngx_null_command,
 };
 
-/*
- * As the last handler of its phase: nginx runs handlers from the end of the list. So realip has put the client's
- * address in its place before the address is a key, as it has for limit_req.
- */
-static ngx_int_t add_handler(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_pt handler)
+/* As number `place` of the phase's handlers, or as the last where there are fewer. nginx runs them from the last to the
+ * first. */
+static ngx_int_t add_handler(ngx_conf_t *cf, ngx_uint_t phase, ngx_uint_t place, ngx_http_handler_pt handler)
 {
     ngx_http_core_main_conf_t *core = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
     ngx_array_t *handlers = &core->phases[phase].handlers;
@@ -65,11 +63,27 @@ static ngx_int_t add_handler(ngx_conf_t *cf, ngx_uint_t phase, ngx_http_handler_
         return NGX_ERROR;
     }
     ngx_http_handler_pt *first = handlers->elts;
-    for (ngx_uint_t i = handlers->nelts - 1; i > 0; i--) {
+    ngx_uint_t i = handlers->nelts - 1;
+    for (; i > place; i--) {
         first[i] = first[i - 1];
     }
-    first[0] = handler;
+    first[i] = handler;
     return NGX_OK;
+}
+
+/*
+ * Where limit_req's handler is: behind that of realip, whose address may be a key, and before that of limit_conn, so
+ * that requests that wait are no connections yet. limit_conn's is the first of all in nginx's order of modules
+ * (auto/modules), which load_module does not change; limit_req's and realip's come next, then those of other modules.
+ */
+static ngx_uint_t limiter_place(ngx_conf_t *cf)
+{
+    for (ngx_uint_t i = 0; cf->cycle->modules[i] != NULL; i++) {
+        if (ngx_strcmp(cf->cycle->modules[i]->name, "ngx_http_limit_conn_module") == 0) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 static ngx_int_t postconfiguration(ngx_conf_t *cf)
@@ -83,13 +97,13 @@ static ngx_int_t postconfiguration(ngx_conf_t *cf)
     if (!block_limits(&http->block)) {
         return NGX_OK;
     }
-    if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, request_handler) != NGX_OK) {
+    if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, limiter_place(cf), request_handler) != NGX_OK) {
         return NGX_ERROR;
     }
     if (http->block.checks.nelts == 0) {
         return NGX_OK;
     }
-    return add_handler(cf, NGX_HTTP_LOG_PHASE, request_log_handler);
+    return add_handler(cf, NGX_HTTP_LOG_PHASE, 0, request_log_handler);
 }
 
 static ngx_int_t preconfiguration(ngx_conf_t *cf)

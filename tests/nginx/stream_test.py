@@ -154,6 +154,19 @@ def exchange(nginx, size, source="127.0.0.1"):
     return got == size
 
 
+def test_a_session_is_decided_before_limit_conn_counts_it():
+    with echo() as port, Stream(FILE + "limit_conn_zone $server_port zone=open:1m; " + SERVER.format("limit_conn open 1; weir few $remote_addr; ").replace(
+            "return served;", f"proxy_pass 127.0.0.1:{port};")) as nginx:
+        with connect(nginx) as client:
+            client.sendall(b"one")
+            assert client.recv(3) == b"one"
+            for _ in range(2):
+                assert not visit(nginx)
+            assert len(lines(nginx, 'limiting connections by zone "open"')) == 2
+        assert not visit(nginx)
+        assert len(lines(nginx, 'limiting sessions by policy "few"')) == 1, "limit_conn refused what had been counted"
+
+
 def test_connections_of_an_address_are_limited():
     for key in ("$remote_addr", "$binary_remote_addr"):
         with stream(f"weir few {key};") as nginx:
