@@ -63,6 +63,7 @@ static size_t write_network(char *out, size_t size, const void *key, size_t leng
 
 static size_t read_network(void *out, size_t size, const char *text)
 {
+    static const unsigned char mapped[V6_SIZE - V4_SIZE] = {[10] = 0xff, [11] = 0xff};
     unsigned char bytes[V6_SIZE] = {0};
     unsigned char masked[V6_SIZE];
     char host[INET6_ADDRSTRLEN];
@@ -74,11 +75,16 @@ static size_t read_network(void *out, size_t size, const char *text)
     }
     memcpy(host, text, host_length);
     host[host_length] = '\0';
-    const unsigned long prefix = strtoul(text + host_length + 1, &end, 10);
-    const size_t length = strchr(host, ':') != NULL ? V6_SIZE : V4_SIZE;
+    unsigned long prefix = strtoul(text + host_length + 1, &end, 10);
+    size_t length = strchr(host, ':') != NULL ? V6_SIZE : V4_SIZE;
     if (*end != '\0' || prefix > 8 * length || length + 1 > size ||
         inet_pton(length == V6_SIZE ? AF_INET6 : AF_INET, host, bytes) != 1) {
         return SIZE_MAX;
+    }
+    if (length == V6_SIZE && prefix >= 8 * sizeof(mapped) && memcmp(bytes, mapped, sizeof(mapped)) == 0) {
+        memmove(bytes, bytes + sizeof(mapped), V4_SIZE); /* ::ffff:198.51.100.0/120 is 198.51.100.0/24 */
+        length = V4_SIZE;
+        prefix -= 8 * sizeof(mapped);
     }
     memcpy(masked, bytes, sizeof(masked));
     mask(masked, length, (unsigned) prefix);

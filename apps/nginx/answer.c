@@ -2,6 +2,7 @@
 /* See answer.h. */
 #include "answer.h"
 
+#include "address.h"
 #include "check.h"
 #include "instance.h"
 #include "policies.h"
@@ -87,16 +88,32 @@ static ngx_int_t get_variable(ngx_http_request_t *r, ngx_http_variable_value_t *
     return variable_write(r->pool, value, request_state_checked(r), (enum variable) which);
 }
 
+static ngx_int_t get_address(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t which)
+{
+    const struct asker asker = http_asker(r);
+    ngx_str_t text;
+    return address_value(&asker, &addresses[which], &text) ? variable_set_text(value, &text) : NGX_ERROR;
+}
+
+static bool add_variable(ngx_conf_t *cf, ngx_str_t name, ngx_http_get_variable_pt handler, uintptr_t data)
+{
+    ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
+    if (variable == NULL) {
+        return false;
+    }
+    variable->get_handler = handler;
+    variable->data = data;
+    return true;
+}
+
 ngx_int_t answer_add_variables(ngx_conf_t *cf)
 {
-    for (size_t i = 0; i < VARIABLE_COUNT; i++) {
-        ngx_str_t name = variable_names[i].name;
-        ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);
-        if (variable == NULL) {
-            return NGX_ERROR;
-        }
-        variable->get_handler = get_variable;
-        variable->data = variable_names[i].which;
+    bool added = true;
+    for (size_t i = 0; i < VARIABLE_COUNT && added; i++) {
+        added = add_variable(cf, variable_names[i].name, get_variable, variable_names[i].which);
     }
-    return NGX_OK;
+    for (size_t i = 0; i < ADDRESS_COUNT && added; i++) {
+        added = add_variable(cf, addresses[i].name, get_address, i);
+    }
+    return added ? NGX_OK : NGX_ERROR;
 }

@@ -2,6 +2,7 @@
 /* See check.h. */
 #include "check.h"
 
+#include "address.h"
 #include "policies.h"
 #include "units.h"
 
@@ -60,9 +61,10 @@ char *check_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     check->policy_name = values[1];
     check->file = cf->conf_file->file.name;
     check->line = cf->conf_file->line;
-    if (!protocol_compile(cf, &values[2], &check->key)) {
+    if (!address_compile_key(cf, &values[2], &check->key)) {
         return NGX_CONF_ERROR;
     }
+    check->address = address_of_key(&values[2]);
     for (ngx_uint_t i = 3; i < cf->args->nelts; i++) {
         if (!read_parameter(cf, &values[i], check)) {
             return NGX_CONF_ERROR;
@@ -116,10 +118,15 @@ bool check_finish(const struct block *block, ngx_conf_t *cf)
                           &check->policy_name, &block->file.path, &check->file, check->line);
             return false;
         }
-        check->policy->addresses += policies_is_address(&check->key.text);
-        check->policy->others += !policies_is_address(&check->key.text);
+        check->policy->key_bits =
+            policies_join_bits(check->policy->key_bits, check->address != NULL ? check->address->bits : KEYS_MIXED);
         if (check->tier.compiled != NULL && !find_tiers(&block->file, check)) {
             return false;
+        }
+    }
+    for (ngx_uint_t i = 0; i < block->checks.nelts; i++) {
+        if (policies_key_bits(&block->file, checks[i]->policy) == KEYS_MIXED) {
+            checks[i]->address = NULL;
         }
     }
     return true;
@@ -167,7 +174,8 @@ static bool prepare_one(const struct asker *asker, struct check *check, const we
 {
     struct asked asked = {.check = check, .policy = choose_policy(asker, check)};
     ngx_str_t key;
-    if (asked.policy == NULL || !protocol_evaluate(asker, &check->key, &key)) {
+    if (asked.policy == NULL || !(check->address != NULL ? address_key(asker, check->address, &key)
+                                                         : protocol_evaluate(asker, &check->key, &key))) {
         return false;
     }
     if (key.len > UINT16_MAX) {

@@ -20,6 +20,7 @@ struct tier {
 
 /*
  * policy_name  as the directive has it
+ * address      that the key is; NULL: the key is text, or its policy has other keys as well
  * cost         not compiled: 1
  * tier         not compiled: the policy itself, whatever tiers it has
  * policy       found when all directives are read, as are the tiers
@@ -28,6 +29,7 @@ struct tier {
 struct check {
     ngx_str_t policy_name;
     struct expression key;
+    const struct address *address;
     struct expression cost;
     struct expression tier;
     struct policy *policy;

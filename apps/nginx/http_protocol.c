@@ -31,3 +31,12 @@ bool protocol_evaluate(const struct asker *asker, const struct expression *expre
 {
     return ngx_http_complex_value((ngx_http_request_t *) asker->request, expression->compiled, out) == NGX_OK;
 }
+
+ngx_str_t protocol_variable(const struct asker *asker, const ngx_str_t *name)
+{
+    ngx_str_t copy = *name;
+    const ngx_http_variable_value_t *value =
+        ngx_http_get_variable((ngx_http_request_t *) asker->request, &copy, ngx_hash_key(name->data, name->len));
+    return value != NULL && value->valid && !value->not_found ? (ngx_str_t){value->len, value->data}
+                                                              : (ngx_str_t){0, NULL};
+}

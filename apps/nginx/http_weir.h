@@ -62,4 +62,9 @@ struct location {
     ngx_flag_t dry_run;
 };
 
+static inline struct asker http_asker(ngx_http_request_t *r)
+{
+    return (struct asker){.request = r, .connection = r->connection, .pool = r->pool, .log = r->connection->log};
+}
+
 #endif

@@ -350,11 +350,11 @@ static int set_forms(struct instance *instance, const struct block *block, weir_
     const struct policy *of_file = block->file.policies.elts;
     int result = 0;
     for (size_t i = 0; i < block->own.nelts && result == 0; i++) {
-        result = known_policies_set_form(&instance->known, instance->w, own[i].name, own[i].addresses, error);
+        result = known_policies_set_form(&instance->known, instance->w, own[i].name, own[i].key_bits, error);
     }
     for (size_t i = 0; i < block->file.policies.nelts && result == 0; i++) {
         result = known_policies_set_form(&instance->known, instance->w, (const char *) of_file[i].name.data,
-                                         policies_have_addresses(&block->file, &of_file[i]), error);
+                                         policies_key_bits(&block->file, &of_file[i]), error);
     }
     return result;
 }

@@ -11,7 +11,7 @@
 struct known_policy {
     char name[WEIR_MAX_NAME + 1];
     bool of_file;
-    bool addresses; /* its keys have the form of addresses in this process */
+    const weir_key_form *form; /* of its keys, in this process */
     weir_limit limit;
     weir_scope scope;
 };
@@ -127,17 +127,19 @@ void known_policies_adopt(struct known_policies *known, const weir *w, ngx_log_t
     }
 }
 
-int known_policies_set_form(struct known_policies *known, weir *w, const char *name, bool addresses, weir_error *error)
+int known_policies_set_form(struct known_policies *known, weir *w, const char *name, unsigned key_bits,
+                            weir_error *error)
 {
     struct known_policy *policy = find(known, name);
-    if (policy == NULL || policy->addresses == addresses) {
+    const weir_key_form *form = weir_address_form(key_bits);
+    if (policy == NULL || policy->form == form) {
         return 0; /* each change puts all policies in force anew */
     }
     char group[WEIR_MAX_NAME + 1];
     (void) ngx_cpystrn((u_char *) group, (u_char *) name, sizeof(group));
     group[strcspn(group, "/")] = '\0';
-    const int result = weir_set_key_form(w, group, addresses ? weir_address_form(128) : NULL, error);
-    policy->addresses = result == 0 ? addresses : policy->addresses;
+    const int result = weir_set_key_form(w, group, form, error);
+    policy->form = result == 0 ? form : policy->form;
     return result;
 }
 

@@ -32,9 +32,11 @@ bool known_policies_add(struct known_policies *known, const struct block *block,
 void known_policies_adopt(struct known_policies *known, const weir *w, ngx_log_t *log);
 
 /*
- * Gives the keys of a known policy and its tiers the form of addresses, or takes it back. 0, or as weir_set_key_form().
+ * Gives the keys of a known policy and its tiers the form of addresses of these bits, or none where there is no such
+ * form. 0, or as weir_set_key_form().
  */
-int known_policies_set_form(struct known_policies *known, weir *w, const char *name, bool addresses, weir_error *error);
+int known_policies_set_form(struct known_policies *known, weir *w, const char *name, unsigned key_bits,
+                            weir_error *error);
 
 /* The own policies, in room for known->count. Returns their number. They live until the next change. */
 size_t known_policies_own(const struct known_policies *known, weir_policy *policies);

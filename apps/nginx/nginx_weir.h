@@ -38,15 +38,15 @@ struct policy_file {
 /*
  * A policy of nginx.conf itself, beside those of the file: what a zone is to the weir.
  *
- * name       terminated
- * addresses  its keys are bytes of addresses, and are written as addresses
- * id         where its number goes when the cycle comes into force
+ * name      terminated
+ * key_bits  of its keys, where they are addresses; else 0: see struct address
+ * id        where its number goes when the cycle comes into force
  */
 struct own_policy {
     const char *name;
     weir_limit limit;
     weir_scope scope;
-    bool addresses;
+    unsigned key_bits;
     weir_policy_id *id;
 };
 

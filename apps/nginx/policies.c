@@ -47,19 +47,19 @@ static bool one_group(const ngx_str_t *a, const ngx_str_t *b)
     return (i == a->len || a->data[i] == '/') && (i == b->len || b->data[i] == '/');
 }
 
-/* Whether all checks of a policy and its tiers are of addresses, and there is one. */
-bool policies_have_addresses(const struct policy_file *file, const struct policy *policy)
+unsigned policies_join_bits(unsigned one, unsigned other)
+{
+    return one == KEYS_UNKNOWN || one == other ? other : other == KEYS_UNKNOWN ? one : KEYS_MIXED;
+}
+
+unsigned policies_key_bits(const struct policy_file *file, const struct policy *policy)
 {
     const struct policy *policies = file->policies.elts;
-    size_t addresses = 0;
-    size_t others = 0;
+    unsigned bits = KEYS_UNKNOWN;
     for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
-        if (one_group(&policies[i].name, &policy->name)) {
-            addresses += policies[i].addresses;
-            others += policies[i].others;
-        }
+        bits = one_group(&policies[i].name, &policy->name) ? policies_join_bits(bits, policies[i].key_bits) : bits;
     }
-    return addresses != 0 && others == 0;
+    return bits;
 }
 
 /* The forms of a trial, which is a weir of its own. */
@@ -71,9 +71,8 @@ static int set_forms(const struct policy_file *file, weir *w, weir_error *error)
         char group[WEIR_MAX_NAME + 1];
         (void) ngx_cpystrn((u_char *) group, policies[i].name.data, sizeof(group));
         group[strcspn(group, "/")] = '\0';
-        result = policies_have_addresses(file, &policies[i])
-                     ? weir_set_key_form(w, group, weir_address_form(128), error)
-                     : 0;
+        const weir_key_form *form = weir_address_form(policies_key_bits(file, &policies[i]));
+        result = form != NULL ? weir_set_key_form(w, group, form, error) : 0;
     }
     return result;
 }
@@ -114,16 +113,11 @@ bool policies_read_again(ngx_conf_t *cf, struct policy_file *file)
     const struct policy *policies = file->policies.elts;
     bool any = false;
     for (ngx_uint_t i = 0; i < file->policies.nelts; i++) {
-        any = any || policies[i].addresses != 0;
+        any = any || policies[i].key_bits > KEYS_MIXED;
     }
     weir *w = any ? try_file(cf, file) : NULL;
     weir_close(w);
     return !any || w != NULL;
-}
-
-bool policies_is_address(const ngx_str_t *key)
-{
-    return ngx_strcmp(key->data, "$binary_remote_addr") == 0;
 }
 
 /* "keys=N". */

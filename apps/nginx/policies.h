@@ -13,21 +13,24 @@
 /*
  * A policy of the file. A tier is a policy, with a '/' in its name.
  *
- * name       terminated
- * queue      all limits are leaky buckets: requests wait for their turn
- * shadow     nothing is refused
- * addresses  checks of this policy whose key is $binary_remote_addr
- * others     checks whose key is another
- * id         set when the cycle comes into force
+ * name      terminated
+ * queue     all limits are leaky buckets: requests wait for their turn
+ * shadow    nothing is refused
+ * key_bits  of the keys of its checks, where all are addresses of one kind: see struct address. Else KEYS_UNKNOWN or
+ *           KEYS_MIXED
+ * id        set when the cycle comes into force
  */
 struct policy {
     ngx_str_t name;
     bool queue;
     bool shadow;
-    size_t addresses;
-    size_t others;
+    unsigned key_bits;
     weir_policy_id id;
 };
+
+/* No check is known, and keys that are no addresses, or addresses of several kinds: weir_address_form() has neither. */
+#define KEYS_UNKNOWN 0
+#define KEYS_MIXED   1
 
 /* The handler of weir_policies; the offset of the command is that of the struct policy_file. */
 char *policies_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf);
@@ -41,14 +44,12 @@ bool policies_fit_own(const struct block *block, ngx_conf_t *cf);
 /* When all checks are known: reads the file once more, as entries of addresses are read by the form of the keys. */
 bool policies_read_again(ngx_conf_t *cf, struct policy_file *file);
 
-/*
- * Whether all checks of a policy and its tiers are of $binary_remote_addr, and there is one. Its keys are then written
- * as addresses, and entries may be of networks.
- */
-bool policies_have_addresses(const struct policy_file *file, const struct policy *policy);
+/* The bits of both: of keys of one check, or policy, and of others. */
+unsigned policies_join_bits(unsigned one, unsigned other);
 
-/* Whether the text of a key is one of whose bytes an address can be made. */
-bool policies_is_address(const ngx_str_t *key);
+/* The key_bits of a policy and its tiers. Keys that are addresses are written as such, and entries may be of networks.
+ */
+unsigned policies_key_bits(const struct policy_file *file, const struct policy *policy);
 
 /* Looks up the numbers of all policies. */
 void policies_set_ids(const struct policy_file *file, const weir *w);

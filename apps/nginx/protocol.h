@@ -11,6 +11,7 @@
 /* What asks a policy: a request of HTTP, or a session of a stream. */
 struct asker {
     void *request; /* ngx_http_request_t or ngx_stream_session_t */
+    const ngx_connection_t *connection;
     ngx_pool_t *pool;
     ngx_log_t *log;
 };
@@ -39,5 +40,8 @@ bool protocol_compile(ngx_conf_t *cf, const ngx_str_t *text, struct expression *
 
 /* What the text comes to now. False: no memory. */
 bool protocol_evaluate(const struct asker *asker, const struct expression *expression, ngx_str_t *out);
+
+/* The value of a variable of nginx's, by its name; empty where it has none. */
+ngx_str_t protocol_variable(const struct asker *asker, const ngx_str_t *name);
 
 #endif

@@ -10,6 +10,7 @@
  */
 #include "request.h"
 
+#include "address.h"
 #include "charge.h"
 #include "check.h"
 #include "instance.h"
@@ -49,10 +50,14 @@ struct decision {
  * The text of a zone's key. That of a single variable is the variable's own: a copy of it takes 200 instructions. The
  * bytes stay for as long as the request is being decided.
  */
-static inline ngx_int_t find_key_text(ngx_http_request_t *r, struct zone *zone, ngx_str_t *out)
+static inline ngx_int_t find_key_text(ngx_http_request_t *r, const struct zone *zone, ngx_str_t *out)
 {
+    if (zone->address != NULL) {
+        const struct asker asker = http_asker(r);
+        return address_key(&asker, zone->address, out) ? NGX_OK : NGX_ERROR;
+    }
     if (zone->variable == NGX_ERROR) {
-        return ngx_http_complex_value(r, &zone->key, out);
+        return ngx_http_complex_value(r, zone->key.compiled, out);
     }
     const ngx_http_variable_value_t *value = ngx_http_get_flushed_variable(r, (ngx_uint_t) zone->variable);
     *out = value != NULL && !value->not_found ? (ngx_str_t){value->len, value->data} : (ngx_str_t){0, NULL};
@@ -68,7 +73,7 @@ static inline ngx_int_t make_key(ngx_http_request_t *r, struct zone *zone, const
     }
     if (text.len > UINT16_MAX) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.value, &text);
+                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.text, &text);
         return NGX_DECLINED;
     }
     if (text.len == 0) {
@@ -213,18 +218,13 @@ static ngx_int_t act(ngx_http_request_t *r, const struct location *location, con
     return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
 }
 
-static struct asker asker_of(ngx_http_request_t *r)
-{
-    return (struct asker){.request = r, .pool = r->pool, .log = r->connection->log};
-}
-
 /* What a location without checks asks; nothing changes it. */
 static struct checked no_checks;
 
 /* Decides by all limits and checks of the location. */
 static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *location, weir_thread *thread, const weir *w)
 {
-    const struct asker asker = asker_of(r);
+    const struct asker asker = http_asker(r);
     struct queues queues;
     struct checked *checked = location->list.checks.nelts != 0 ? check_prepare(&asker, &location->list, w) : &no_checks;
     if (checked == NULL || find_queues(r, location, w, &queues) != NGX_OK) {
@@ -289,6 +289,6 @@ ngx_int_t request_log_handler(ngx_http_request_t *r)
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
     weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
-    const struct asker asker = asker_of(r);
+    const struct asker asker = http_asker(r);
     return thread == NULL || charge_all(&asker, checked, thread) ? NGX_OK : NGX_ERROR;
 }

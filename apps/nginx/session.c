@@ -2,6 +2,7 @@
 /* See session.h. */
 #include "session.h"
 
+#include "address.h"
 #include "charge.h"
 #include "check.h"
 #include "instance.h"
@@ -18,7 +19,8 @@ struct session_state {
 
 static struct asker asker_of(ngx_stream_session_t *s)
 {
-    return (struct asker){.request = s, .pool = s->connection->pool, .log = s->connection->log};
+    return (struct asker){
+        .request = s, .connection = s->connection, .pool = s->connection->pool, .log = s->connection->log};
 }
 
 static weir_thread *thread_of(ngx_stream_session_t *s)
@@ -98,6 +100,13 @@ static ngx_int_t get_status(ngx_stream_session_t *s, ngx_stream_variable_value_t
     return variable_set_text(value, &words[state->status]);
 }
 
+static ngx_int_t get_address(ngx_stream_session_t *s, ngx_stream_variable_value_t *value, uintptr_t which)
+{
+    const struct asker asker = asker_of(s);
+    ngx_str_t text;
+    return address_value(&asker, &addresses[which], &text) ? variable_set_text(value, &text) : NGX_ERROR;
+}
+
 static bool add_variable(ngx_conf_t *cf, ngx_str_t name, ngx_stream_get_variable_pt handler, uintptr_t data)
 {
     ngx_stream_variable_t *variable = ngx_stream_add_variable(cf, &name, NGX_STREAM_VAR_NOCACHEABLE);
@@ -113,6 +122,11 @@ ngx_int_t session_add_variables(ngx_conf_t *cf)
 {
     for (size_t i = 0; i < VARIABLE_COUNT; i++) {
         if (!add_variable(cf, variable_names[i].name, get_variable, variable_names[i].which)) {
+            return NGX_ERROR;
+        }
+    }
+    for (size_t i = 0; i < ADDRESS_COUNT; i++) {
+        if (!add_variable(cf, addresses[i].name, get_address, i)) {
             return NGX_ERROR;
         }
     }

@@ -2,7 +2,7 @@
 /* See zone.h. */
 #include "zone.h"
 
-#include "policies.h"
+#include "address.h"
 #include "rate.h"
 
 /* What nginx asks of a zone at least, and what is left of the memory of a zone: pages. */
@@ -21,7 +21,7 @@ static struct own_policy to_policy(struct zone *zone)
     /* One for the request that goes at once, and one so that the longest wait decides and not the queue's size. */
     own.limit.burst = ngx_min(zone->burst, rate_most_burst(zone->rate)) + 2;
     own.scope = zone->local ? WEIR_SCOPE_PROCESS : WEIR_SCOPE_FLEET;
-    own.addresses = policies_is_address(&zone->key.value);
+    own.key_bits = zone->address != NULL ? zone->address->bits : 0;
     return own;
 }
 
@@ -58,11 +58,11 @@ static ngx_int_t zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
     const struct zone *zone = shm_zone->data;
     const struct zone *before = data;
-    if (before != NULL && (zone->key.value.len != before->key.value.len ||
-                           ngx_strncmp(zone->key.value.data, before->key.value.data, zone->key.value.len) != 0)) {
+    if (before != NULL && (zone->key.text.len != before->key.text.len ||
+                           ngx_strncmp(zone->key.text.data, before->key.text.data, zone->key.text.len) != 0)) {
         ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
                       "weir_limit_req \"%V\" uses the \"%V\" key while previously it used the \"%V\" key",
-                      &shm_zone->shm.name, &zone->key.value, &before->key.value);
+                      &shm_zone->shm.name, &zone->key.text, &before->key.text);
         return NGX_ERROR;
     }
     return NGX_OK;
@@ -167,11 +167,11 @@ char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
         return NGX_CONF_ERROR;
     }
     zone->rate = 60;
-    ngx_http_compile_complex_value_t compile = {.cf = cf, .value = &values[1], .complex_value = &zone->key};
-    if (ngx_http_compile_complex_value(&compile) != NGX_OK) {
+    if (!address_compile_key(cf, &values[1], &zone->key)) {
         return NGX_CONF_ERROR;
     }
-    zone->variable = find_variable(cf, &zone->key.value);
+    zone->address = address_of_key(&zone->key.text);
+    zone->variable = find_variable(cf, &zone->key.text);
     for (ngx_uint_t i = 2; i < cf->args->nelts; i++) {
         if (!read_parameter(cf, &values[i], zone)) {
             return NGX_CONF_ERROR;
@@ -190,7 +190,7 @@ char *zone_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
     if (shm_zone->data != NULL) {
         const struct zone *other = shm_zone->data;
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%V \"%V\" is already bound to key \"%V\"", &command->name,
-                           &zone->name, &other->key.value);
+                           &zone->name, &other->key.text);
         return NGX_CONF_ERROR;
     }
     if (http->zones.nelts > WEIR_MAX_POLICIES) {

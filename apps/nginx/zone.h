@@ -19,6 +19,7 @@
 #include "weir/weir.h"
 
 /*
+ * address      that the key is; NULL: the key is no address
  * variable     the index of the variable that the key is; NGX_ERROR: the key is another text
  * rate         requests a minute
  * size         bytes, as the directive has them: how many keys of this zone the table has room for
@@ -28,7 +29,8 @@
  */
 struct zone {
     ngx_str_t name;
-    ngx_http_complex_value_t key;
+    struct expression key;
+    const struct address *address;
     ngx_int_t variable;
     uint64_t rate;
     ngx_shm_zone_t *shm_zone;

@@ -12,6 +12,7 @@
 #include "check/reset.h"
 #include "limiter/background.h"
 #include "limiter/policy_lock.h"
+#include "policy/key_form.h"
 #include "thread/handle.h"
 
 /* The bytes of a longer key behind this length are not read. */
@@ -89,6 +90,11 @@ static __attribute__((noinline)) weir_key make_long_key(const weir *w, weir_poli
 
 weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length)
 {
+    const size_t mapped = key_form_mapped(data, length);
+    if (mapped != 0) {
+        data = (const unsigned char *) data + mapped;
+        length -= mapped;
+    }
     /* A call within this function would have it save registers, for short keys too: a tenth of what they take. */
     return length <= HASH_SHORT ? key_of(w, policy, data, length, hash_short(&w->secret, data, length))
                                 : make_long_key(w, policy, data, length);

@@ -32,7 +32,10 @@ static int read_prefix(const char *text, size_t *host_length)
     return is_number ? (int) strtol(slash + 1, NULL, 10) : PREFIX_MALFORMED;
 }
 
-/* Reads an address and its prefix, or PREFIX_NONE. Returns the bytes of the address; 0: `text` is no address. */
+/*
+ * Reads an address and its prefix, or PREFIX_NONE. Returns the bytes of the address; 0: `text` is no address. A network
+ * within ::ffff:0:0/96 is one of IPv4.
+ */
 static size_t address_read(const char *text, unsigned char out[V6_SIZE], int *prefix)
 {
     char host[INET6_ADDRSTRLEN];
@@ -45,8 +48,17 @@ static size_t address_read(const char *text, unsigned char out[V6_SIZE], int *pr
     host[length] = '\0';
     memset(out, 0, V6_SIZE);
     const size_t size = strchr(host, ':') != NULL ? V6_SIZE : V4_SIZE;
-    const bool read = inet_pton(size == V6_SIZE ? AF_INET6 : AF_INET, host, out) == 1;
-    return read && *prefix <= (int) (8 * size) ? size : 0;
+    if (inet_pton(size == V6_SIZE ? AF_INET6 : AF_INET, host, out) != 1 || *prefix > (int) (8 * size)) {
+        return 0;
+    }
+    const size_t mapped = key_form_mapped(out, size);
+    if (mapped == 0 || (*prefix != PREFIX_NONE && *prefix < (int) (8 * mapped))) {
+        return size;
+    }
+    memmove(out, out + mapped, V4_SIZE);
+    memset(out + V4_SIZE, 0, mapped);
+    *prefix -= *prefix != PREFIX_NONE ? (int) (8 * mapped) : 0;
+    return V4_SIZE;
 }
 
 /* Whether all bits from number `bits` on are 0. */
@@ -78,7 +90,11 @@ static size_t address_write(char *out, size_t size, const void *bytes, size_t le
 
 static size_t form_write(char *out, size_t size, const void *key, size_t length, size_t v6_size)
 {
-    return length == V4_SIZE || length == v6_size ? address_write(out, size, key, length, (unsigned) (8 * length)) : 0;
+    const size_t mapped = key_form_mapped(key, length);
+    const size_t left = length - mapped;
+    return left == V4_SIZE || left == v6_size
+               ? address_write(out, size, (const unsigned char *) key + mapped, left, (unsigned) (8 * left))
+               : 0;
 }
 
 static size_t form_read(void *out, size_t size, const char *text, size_t v6_size)
@@ -154,11 +170,14 @@ size_t key_form_write(const weir_key_form *form, char *out, size_t size, const v
 
 size_t key_form_read(const weir_key_form *form, void *out, const char *text)
 {
-    if (form == NULL || text[0] == '%') {
-        return percent_unescape(out, KEY_FORM_SIZE, text); /* '%': a key that the form does not know */
+    const bool plain = form == NULL || text[0] == '%'; /* '%': a key that the form does not know */
+    const size_t read = plain ? percent_unescape(out, KEY_FORM_SIZE, text) : form->read(out, KEY_FORM_SIZE, text);
+    if (read > KEY_FORM_SIZE) {
+        return SIZE_MAX;
     }
-    const size_t read = form->read(out, KEY_FORM_SIZE, text);
-    return read <= KEY_FORM_SIZE ? read : SIZE_MAX;
+    const size_t mapped = key_form_mapped(out, read);
+    memmove(out, (unsigned char *) out + mapped, read - mapped);
+    return read - mapped;
 }
 
 bool key_form_read_network(const weir_key_form *form, const char *text, struct key_network *out)

@@ -5,12 +5,16 @@
  *
  * A text names one key, and each key has one text. In a policy with a form, a key that the form does not know is
  * written with every byte escaped, so that its text is no other key's.
+ *
+ * An IPv6 address that stands for one of IPv4, ::ffff:198.51.100.7, is that address everywhere: weir_make_key makes the
+ * same key of both, and so does what reads a key from text.
  */
 #ifndef WEIR_POLICY_KEY_FORM_H
 #define WEIR_POLICY_KEY_FORM_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "weir/weir.h"
 
@@ -23,6 +27,13 @@ struct key_network {
     unsigned bits;
     unsigned char bytes[16]; /* the others are 0 */
 };
+
+/* So many bytes of a key are to be left out: of an IPv6 address that stands for one of IPv4 the first 12. */
+static inline size_t key_form_mapped(const void *bytes, size_t length)
+{
+    static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return length == 16 && memcmp(bytes, mapped, sizeof(mapped)) == 0 ? sizeof(mapped) : 0;
+}
 
 /*
  * Writes a key's text, without a terminator: at most 3 characters per byte of the key, and less than `size`. Returns

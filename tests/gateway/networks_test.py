@@ -104,7 +104,7 @@ def test_an_entry_of_a_network_is_named_by_its_prefix():
     text = policies_of(network24=2)
     with Fixture(policies=text, threads=1) as f:
         assert offer(f, *[("127.17.3.4", 1)] * 3) == [True, True, False]
-        reload(f, text + "overrides:\n  network24:127.17.3.0/24: allow\n  network24:127.18.0.0/24: deny\n")
+        reload(f, text + "overrides:\n  network24:::ffff:127.17.3.0/120: allow\n  network24:127.18.0.0/24: deny\n")
         assert offer(f, ("127.17.3.4", 1), ("127.18.0.9", 1), ("127.18.1.9", 1)) == [True, False, True]
         for wrong in ("127.17.3.4/24", "127.17.3.0/33", "127.17.3.0", "127.17.3.0/x", "fd00::/129"):
             said = reload(f, text + f'overrides: {{"network24:{wrong}": deny}}\n', good=False)

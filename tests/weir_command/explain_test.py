@@ -293,6 +293,7 @@ def test_keys_are_named_as_nodes_name_them():
             node.charge("secret", "198.51.100.7", 5)
             node.charge("secret", "2001:db8::7", 6)
             assert agrees(redis, node, "secret", "198.51.100.7")["limits"][0]["count"] == 5
+            assert explain_data(redis, "secret", "::FFFF:c633:6407")["limits"][0]["count"] == 5
             assert agrees(redis, node, "secret", "2001:db8::7", words=("--keys=addresses",))["limits"][0]["count"] == 6
             out, _ = explain(redis, "secret", "198.51.100.8")
             assert "no records: the key was read as an address; --keys=FORM reads it in another form" in out, out
@@ -302,6 +303,8 @@ def test_keys_are_named_as_nodes_name_them():
             for words in (("2001:db8::/64",), ("2001:db8::7", "--keys=addresses/64"), ("2001:db8::/64", "--keys=addresses/64")):
                 seen = explain_data(redis, "month", *words)
                 assert seen["limits"][0]["count"] == 8 and seen["name"] == "month:2001:db8::/64", seen
+            seen = explain_data(redis, "month", "::ffff:198.51.100.7", "--keys=addresses/64")
+            assert seen["name"] == "month:198.51.100.7", seen
 
 
 def test_tiers_share_what_is_used():

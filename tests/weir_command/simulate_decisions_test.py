@@ -187,12 +187,13 @@ def test_overrides_of_keys_and_networks_are_in_force():
     requests = [Request(START_S * 1000 + i, address) for i in range(50) for address in
                 ("198.51.100.7", "203.0.113.5", "203.0.113.6", "2001:db8::7")]
     path = rows("overrides.json", map(nginx_json, requests))
-    for mode in ("enforce", "shadow"):
+    for mode, address, network in (("enforce", "198.51.100.7", "203.0.113.0/24"), ("shadow", "198.51.100.7", "203.0.113.0/24"),
+                                   ("enforce", "::ffff:198.51.100.7", "::FFFF:cb00:7100/120")):
         (PLACE / "policies.yaml").write_text(f"""policies:
   - {{name: api, mode: {mode}, limits: [{{algorithm: fixed_window, limit: 2, period: 1h}}]}}
 overrides:
-  "api:198.51.100.7": deny
-  "api:203.0.113.0/24": allow
+  "api:{address}": deny
+  "api:{network}": allow
   "api:2001:db8::/32": "5"
 """)
         weir("simulate", "-p", "policies.yaml", "--decisions", "decisions.csv", path)

@@ -149,7 +149,8 @@ static enum fleet_key_opened read_key(struct fleet_key *out, const struct fleet_
     }
     out->guessed = from->form == NULL;
     const weir_key_form *form = bits != 0 ? weir_address_form(bits) : NULL;
-    if (form != NULL && bits != 128 && inet_pton(AF_INET6, key, bytes) == 1) {
+    if (form != NULL && bits != 128 && inet_pton(AF_INET6, key, bytes) == 1 &&
+        key_form_mapped(bytes, sizeof(bytes)) == 0) {
         (void) form->write(network, sizeof(network), bytes, bits / 8); /* the network that the address is counted in */
         key = network;
     }

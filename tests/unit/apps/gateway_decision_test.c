@@ -352,7 +352,16 @@ static void test_networks_are_read_as_they_are_written_and_by_one_text_each(void
         key[length - 1] = v4 ? 33 : 129;
         assert_int_equal(network_form.write(text, sizeof(text), key, length), 0);
     }
+    static const char *const mapped[] = {"::ffff:198.51.100.0/120", "::FFFF:c633:6400/120",
+                                         "0:0::0:ffff:198.51.100.0/120"};
+    for (size_t i = 0; i < sizeof(mapped) / sizeof(mapped[0]); i++) {
+        unsigned char read[NETWORK_KEY_SIZE];
+        assert_int_equal(network_form.read(read, sizeof(read), mapped[i]), 5);
+        assert_memory_equal(read, "\xc6\x33\x64\0\x18", 5);
+    }
     static const char *const wrong[] = {"198.51.100.0",
+                                        "::ffff:198.51.100.0/88",
+                                        "::ffff:198.51.100.1/120",
                                         "198.51.100.0/",
                                         "198.51.100.0/33",
                                         "198.51.100.1/24",

@@ -321,10 +321,12 @@ static void test_what_another_nginx_may_have_made_is_adopted(void **state)
     known_policies_adopt(&known, w, NULL);
     check_own(&known, (const char *const[]){"own", "last"}, (const uint64_t[]){120, 120}, 2);
     /* Only a known name has a form, and only a change of it is told. */
-    assert_int_equal(known_policies_set_form(&known, w, "unknown", true, &error), 0);
-    assert_int_equal(known_policies_set_form(&known, w, "own", true, &error), 0);
-    assert_int_equal(known_policies_set_form(&known, w, "own", true, &error), 0);
-    assert_int_equal(known_policies_set_form(&known, w, "own", false, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "unknown", 128, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "own", 128, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "own", 128, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "own", 64, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "own", KEYS_MIXED, &error), 0);
+    assert_int_equal(known_policies_set_form(&known, w, "own", KEYS_UNKNOWN, &error), 0);
     known_policies_free(&known);
     weir_close(w);
 }

@@ -251,6 +251,34 @@ static void test_keys_that_are_addresses_are_named_as_addresses(void **state)
                      "p:198.51.100.9=40;");
 }
 
+/* A socket for both families gives the address of an IPv4 client as 16 bytes, another one as 4. */
+static void test_a_client_of_two_families_has_one_key_whatever_form_its_policy_has(void **state)
+{
+    (void) state;
+    const weir_key_form *const forms[] = {NULL, weir_address_form(48), weir_address_form(64), weir_address_form(128)};
+    for (size_t i = 0; i < COUNT_OF(forms); i++) {
+        unsigned char bytes[16] = "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc6\x33\x64";
+        bytes[15] = (unsigned char) i;
+        give_form(forms[i]);
+        const weir_policy_id id = weir_find_policy(d.w, "p");
+        const weir_key mapped = weir_make_key(d.w, id, bytes, 16);
+        const weir_key short_key = weir_make_key(d.w, id, bytes + 12, 4);
+        assert_true(mapped.hash == short_key.hash && mapped.length == 4 && mapped.data == bytes + 12);
+        for (int n = 0; n < LIMIT; n++) {
+            assert_true(weir_check(d.t, n % 2 == 0 ? &mapped : &short_key, 1, NULL));
+        }
+        assert_false(weir_check(d.t, &mapped, 1, NULL));
+        assert_false(weir_check(d.t, &short_key, 1, NULL));
+        bytes[0] = 1; /* of IPv6 alone */
+        assert_int_equal(weir_make_key(d.w, id, bytes, 16).length, 16);
+    }
+    give_form(weir_address_form(128));
+    set("p:::ffff:198.51.100.9", "deny");
+    assert_int_equal(passes("p", "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc6\x33\x64\x09", 16), 0);
+    assert_int_equal(passes_address("p", "198.51.100.9", 16), 0);
+    expect_list(d.w, "p:198.51.100.9=deny;");
+}
+
 static void test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have(void **state)
 {
     (void) state;
@@ -330,8 +358,18 @@ static void test_networks_agree_with_a_list_that_is_looked_through(void **state)
         }
         char name[64];
         char value[8];
-        (void) snprintf(name, sizeof(name), "p:%u.%u.%u.%u/%u", address >> 24, address >> 16 & 255, address >> 8 & 255,
-                        address & 255, bits);
+        switch (random_below(&random, 3)) { /* ::ffff:198.51.100.0/120 is 198.51.100.0/24 */
+        case 0:
+            (void) snprintf(name, sizeof(name), "p:::ffff:%x:%x/%u", address >> 16, address & 0xffff, 96 + bits);
+            break;
+        case 1:
+            (void) snprintf(name, sizeof(name), "p:0:0:0::0:FFFF:%u.%u.%u.%u/%u", address >> 24, address >> 16 & 255,
+                            address >> 8 & 255, address & 255, 96 + bits);
+            break;
+        default:
+            (void) snprintf(name, sizeof(name), "p:%u.%u.%u.%u/%u", address >> 24, address >> 16 & 255,
+                            address >> 8 & 255, address & 255, bits);
+        }
         (void) snprintf(value, sizeof(value), "%zu", 20 + count);
         all[count].address = address;
         all[count].bits = bits;
@@ -351,7 +389,10 @@ static void test_networks_agree_with_a_list_that_is_looked_through(void **state)
             }
         }
         const uint32_t wire = htonl(address);
+        unsigned char mapped[16] = {[10] = 0xff, [11] = 0xff};
+        memcpy(mapped + 12, &wire, sizeof(wire));
         assert_int_equal(passes("p", &wire, sizeof(wire)), expected);
+        assert_int_equal(passes("p", mapped, sizeof(mapped)), expected);
     }
 }
 
@@ -713,6 +754,7 @@ int main(void)
         desk_test(test_what_is_malformed_is_refused_and_said),
         desk_test(test_a_list_has_an_end),
         desk_test(test_keys_that_are_addresses_are_named_as_addresses),
+        desk_test(test_a_client_of_two_families_has_one_key_whatever_form_its_policy_has),
         desk_test(test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have),
         desk_test(test_the_smallest_network_holds),
         desk_test(test_networks_agree_with_a_list_that_is_looked_through),

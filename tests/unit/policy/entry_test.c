@@ -37,7 +37,7 @@ static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(vo
                {"2001:db8:0:1::/64", "\x20\x01\x0d\xb8\0\0\0\1", 64},
                {"::/64", "\0\0\0\0\0\0\0\0", 64},
                {"2001:db8::1", "\x20\x01\x0d\xb8\0\0\0\0\0\0\0\0\0\0\0\1", 128},
-               {"::ffff:255.255.255.255", "\0\0\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff", 128}};
+               {"::fffe:102:304", "\0\0\0\0\0\0\0\0\0\0\xff\xfe\1\2\3\4", 128}};
     for (size_t i = 0; i < COUNT_OF(all); i++) {
         for (size_t j = 0; j < COUNT_OF(prefixes); j++) {
             const weir_key_form *form = weir_address_form(prefixes[j]);
@@ -60,7 +60,7 @@ static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(vo
     }
     unsigned char bytes[KEY_FORM_SIZE];
     const weir_key_form *whole = weir_address_form(128);
-    assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0000:ffff:255.255.255.255"),
+    assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0001:ffff:255.255.255.255"),
                      16); /* the longest */
     assert_int_equal(key_form_read(whole, bytes, "0000:0000:0000:0000:0000:ffff:255.255.255.2555"), SIZE_MAX);
     assert_int_equal(key_form_read(whole, bytes, "2001:db8::1/128"), 16);
@@ -84,6 +84,59 @@ static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(vo
     for (unsigned bits = 0; bits < 200; bits++) {
         assert_int_equal(weir_address_form(bits) != NULL, bits == 48 || bits == 56 || bits == 64 || bits == 128);
     }
+}
+
+/* ::ffff:198.51.100.7 is 198.51.100.7, in a policy with any form of addresses. */
+static void test_an_ipv6_address_that_stands_for_one_of_ipv4_is_that_address(void **state)
+{
+    (void) state;
+    static const char *const spellings[] = {"198.51.100.7",
+                                            "::ffff:198.51.100.7",
+                                            "::FFFF:198.51.100.7",
+                                            "::ffff:c633:6407",
+                                            "::FFFF:C633:6407",
+                                            "0:0:0:0:0:ffff:c633:6407",
+                                            "0000:0000:0000:0000:0000:ffff:198.51.100.7",
+                                            "::ffff:198.51.100.7/128",
+                                            "%00%00%00%00%00%00%00%00%00%00%ff%ff%c6%33%64%07"};
+    static const struct {
+        const char *text;
+        unsigned bits;
+    } networks[] = {{"::ffff:198.51.0.0/112", 16},   {"::FFFF:C633:0/112", 16}, {"0:0:0:0:0:ffff:c633::/112", 16},
+                    {"::ffff:198.51.100.6/127", 31}, {"::ffff:0:0/96", 0},      {"::ffff:0.0.0.0/096", 0}};
+    static const char *const none[] = {"::ffff:198.51.100.7/112", "::ffff:198.51.0.0/95", "::ffff:198.51.100.7/129",
+                                       "::ffff:198.51.100.256", "::ffff:198.51.100.7/32"};
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++) {
+        const weir_key_form *form = weir_address_form(prefixes[i]);
+        unsigned char bytes[KEY_FORM_SIZE];
+        struct key_network network;
+        char text[TEXT_SIZE] = "";
+        for (size_t j = 0; j < COUNT_OF(spellings); j++) {
+            assert_int_equal(key_form_read(form, bytes, spellings[j]), 4);
+            assert_memory_equal(bytes, "\xc6\x33\x64\x07", 4);
+        }
+        assert_int_equal(key_form_write(form, text, sizeof(text), "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc6\x33\x64\x07", 16),
+                         12);
+        assert_string_equal(text, "198.51.100.7");
+        for (size_t j = 0; j < COUNT_OF(networks); j++) {
+            assert_true(key_form_read_network(form, networks[j].text, &network));
+            assert_true(network.length == 4 && network.bits == networks[j].bits);
+            assert_memory_equal(network.bytes, "\xc6\x33\x64\x06", network.bits / 8);
+        }
+        for (size_t j = 0; j < COUNT_OF(none); j++) {
+            assert_false(key_form_read_network(form, none[j], &network));
+            assert_int_equal(key_form_read(form, bytes, none[j]), SIZE_MAX);
+        }
+    }
+    /* ::ffff:0:0/95 has other addresses as well, and is of IPv6. */
+    struct key_network network;
+    assert_true(key_form_read_network(weir_address_form(128), "::fffe:0:0/95", &network));
+    assert_true(network.length == 16 && network.bits == 95);
+    unsigned char bytes[KEY_FORM_SIZE];
+    assert_int_equal(key_form_read(NULL, bytes, "%00%00%00%00%00%00%00%00%00%00%ff%ff%7f%00%00%01"), 4);
+    assert_int_equal(key_form_read(NULL, bytes, "%00%00%00%00%00%00%00%00%00%00%ff%fe%7f%00%00%01"), 16);
+    assert_int_equal(key_form_read(NULL, bytes, "::ffff:127.0.0.1"),
+                     16); /* text of 16 letters, of a policy without a form */
 }
 
 /* A form of a program: a key is a letter, and its text is the letter so many times. */
@@ -442,6 +495,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_are_written_and_read_by_the_bytes_that_are_the_key),
+        cmocka_unit_test(test_an_ipv6_address_that_stands_for_one_of_ipv4_is_that_address),
         cmocka_unit_test(test_a_text_that_a_form_should_not_write_is_not_used),
         cmocka_unit_test(test_a_network_has_no_bits_behind_its_prefix),
         cmocka_unit_test(test_a_name_is_a_key_a_hash_or_a_network_and_has_one_text),
