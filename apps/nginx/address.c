@@ -11,6 +11,9 @@
 #define TEXT_SIZE (INET6_ADDRSTRLEN + sizeof("/128"))
 
 const struct address addresses[ADDRESS_COUNT] = {
+    {.name = ngx_string("weir_client"), .bits = 64},
+    {.name = ngx_string("weir_client_56"), .bits = 56},
+    {.name = ngx_string("weir_client_48"), .bits = 48},
     {.name = ngx_string("weir_client_128"), .nginx = ngx_string("remote_addr"), .bits = 128},
     {.name = ngx_string("weir_binary_client"), .nginx = ngx_string("binary_remote_addr"), .bits = 128, .bytes = true},
     {.name = ngx_string("weir_proxy_protocol_addr"),

@@ -5,6 +5,9 @@
  * A key that is one variable with an address is the bytes of that address, where all keys of its policy are: so keys
  * are written as addresses, and entries may be of networks. In any other key such a variable is text among other text.
  *
+ * An IPv6 client has as many addresses as it likes within its network. So there are variables with the network, which
+ * is the client.
+ *
  * nginx writes the address of an IPv4 client as ::ffff:198.51.100.7 where the socket is one of IPv6. In keys it is
  * 198.51.100.7: `$remote_addr`, and what else nginx has for addresses, stands for a variable of the module there.
  */
@@ -31,7 +34,7 @@ struct address {
     bool bytes;
 };
 
-#define ADDRESS_COUNT 4
+#define ADDRESS_COUNT 7
 
 extern const struct address addresses[ADDRESS_COUNT];
 

@@ -10,6 +10,8 @@ proxy that tells its address in one spelling or another.
 Guards: apps/nginx/address.c
 """
 import contextlib
+import ipaddress
+import random
 import socket
 
 from nginx_support import BUILD, Redis, Watched, gateway_demo, run
@@ -118,6 +120,82 @@ def test_entries_of_zones_in_redis_are_of_addresses():
                 assert nginx.status(path, way, "127.0.0.9") == 404
 
 
+CLIENTS = {"$weir_client": 64, '"${weir_client}"': 64, "${weir_client_56}": 56, "$weir_client_48": 48, "$weir_client_128": 128,
+           "x$weir_client": 64, "$weir_client_56:$server_name": 56, "$weir_client_48$weir_client_48": 48}
+
+
+def in_network(bits, other=0):
+    """An address of a network, or of the one beside it."""
+    base = int(ipaddress.IPv6Address("2001:db8:1:2700::")) ^ (other << (128 - bits))
+    return str(ipaddress.IPv6Address(base >> (128 - bits) << (128 - bits) | random.getrandbits(128 - bits)))
+
+
+def test_a_network_of_ipv6_is_one_client():
+    zones = "".join(f"weir_limit_req_zone {key} zone=z{i}:1m rate=1r/m;\n" for i, key in enumerate(CLIENTS))
+    places = "".join(f"location /z{i} {{ weir_limit_req zone=z{i} burst=3 nodelay; }} location /p{i} {{ weir p{i} {key}; }}\n"
+                     for i, key in enumerate(CLIENTS))
+    policies = "".join(policy(f"p{i}") for i in range(len(CLIENTS)))
+    with Http(f"{zones} server {{ {LISTEN} real_ip_header X-Real-IP; {places} }}", policies) as nginx:
+        for i, (key, bits) in enumerate(CLIENTS.items()):
+            for path, refused in ((f"/z{i}", 503), (f"/p{i}", 429)):
+                def found(*addresses):
+                    return [nginx.status(path, fields=[f"X-Real-IP: {address}"]) for address in addresses]
+
+                one = [in_network(bits) for _ in range(20)]
+                assert found(*one) == [404] * 4 + [refused] * 16, (key, one)
+                assert found(in_network(bits, other=1)) == [404], key
+                assert found(*["198.51.100.7", "::ffff:198.51.100.7"] * 3) == [404] * 4 + [refused] * 2, key
+                assert found("198.51.100.8") == [404], key
+
+
+def test_entries_and_lists_are_of_networks_of_clients():
+    entries = """overrides:
+  "few:2001:db8:1:2::/64": deny
+  "few:2001:db8:5::/48": deny
+  "few:198.51.100.0/24": deny
+  "wide:2001:db8:1::/48": deny
+  "mixed:2001:db8:1:2::/64": deny
+  "mixed:198.51.100.7": deny
+"""
+    server = (f"server {{ {LISTEN} real_ip_header X-Real-IP; add_header X-Client '$weir_client $weir_client_56 $weir_client_48 $weir_client_128' "
+              "always; location /few { weir few $weir_client; } location /wide { weir wide $weir_client_48; } location /mixed "
+              "{ weir mixed $weir_client; } location /other { weir mixed $remote_addr; } location /s { weir_status json; } }")
+    with Http(server, policy("few") + policy("wide") + policy("mixed") + entries) as nginx:
+        def found(path, *addresses):
+            return [nginx.status(path, fields=[f"X-Real-IP: {address}"]) for address in addresses]
+
+        assert found("/few", "2001:db8:1:2::9", "2001:db8:5:8::1", "198.51.100.9", "2001:db8:1:3::9", "192.0.2.1") == [429] * 3 + [404] * 2
+        assert found("/wide", "2001:db8:1:2::9", "2001:db8:2::9") == [429, 404]
+        assert found("/mixed", "2001:db8:1:2::9", "198.51.100.7", "2001:db8:1:3::9") == [429, 429, 404]
+        assert found("/other", "198.51.100.7", "2001:db8:1:2::9") == [429, 404]
+        found("/few", "2001:db8:a:b:c:d:e:f")
+        assert "X-Client: 2001:db8:a:b::/64 2001:db8:a::/56 2001:db8:a::/48 2001:db8:a:b:c:d:e:f\r\n" in nginx.answer, nginx.answer
+        found("/few", "198.51.100.9")
+        assert "X-Client: 198.51.100.9 198.51.100.9 198.51.100.9 198.51.100.9\r\n" in nginx.answer, nginx.answer
+
+        for path, address in (("/few", "2001:db8:7:8::1"), ("/few", "203.0.113.9"), ("/wide", "2001:db8:7:8::1")):
+            assert found(path, *[address] * 5) == [404] * 4 + [429]
+
+        def listed():
+            found("/s", "192.0.2.1")
+            return all(f'"{key}"' in nginx.answer for key in ("2001:db8:7:8::/64", "203.0.113.9", "2001:db8:7::/48"))
+        nginx.until(listed)
+    broken = Http(server, policy("few") + policy("wide") + policy("mixed") + 'overrides: {"few:2001:db8::1": deny}', start=False)
+    try:
+        good, said = broken.test()
+        assert not good and 'policy "few" has no key "2001:db8::1"' in said and "2001:db8::/64" in said, said
+    finally:
+        broken.close()
+
+
+def is_served(port, said=b""):
+    """Whether a session is, whose proxy says this first."""
+    with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(said)
+        return client.recv(100) == b"served"
+    return False
+
+
 def test_sessions_of_streams_have_the_same_keys():
     keys = ALONE + AMONG
     ports = Ports()
@@ -128,16 +206,23 @@ def test_sessions_of_streams_have_the_same_keys():
     text = "".join(f"server {{ {ports.fill(LISTEN).replace('{port}', str(port)).replace('$server_name', '$server_port')} "
                    f"return served; weir p{i} {key.replace('$server_name', '$protocol')}; }}\n" for i, (key, ports, port) in enumerate(servers))
     with Stream(f"weir_policies {{dir}}/policies.yaml; {MAP} {text}", policies=f"policies:\n{policies}") as nginx:
-        def served(way):
-            with contextlib.suppress(ConnectionError), socket.create_connection(("127.0.0.1", way[0]), timeout=20) as client:
-                client.sendall(way[1])
-                return client.recv(100) == b"served"
-            return False
-
         for i, (key, ports, port) in enumerate(servers):
             ways = ports.ways(port)[2 if "proxy" in key else 0:]
-            found = [served(ways[n % len(ways)]) for n in range(len(ways) + 4)]
+            found = [is_served(*ways[n % len(ways)]) for n in range(len(ways) + 4)]
             assert found == ([True] * 4 + [False] * len(ways) if i < len(keys) else [False] * len(found)), (key, found)
+
+
+def test_a_network_of_ipv6_is_one_client_of_a_stream():
+    servers = [(key, bits, gateway_demo.free_port(socket.SOCK_STREAM)) for key, bits in CLIENTS.items()]
+    text = "".join(f"server {{ listen 127.0.0.1:{port} proxy_protocol; set_real_ip_from 127.0.0.1; return served; "
+                   f"weir p{i} {key.replace('$server_name', '$protocol')}; }}\n" for i, (key, _, port) in enumerate(servers))
+    policies = "policies:\n" + "".join(policy(f"p{i}") for i in range(len(servers)))
+    with Stream(f"weir_policies {{dir}}/policies.yaml; {text}", policies=policies) as nginx:
+        nginx.until(nginx.worker_pids)
+        for key, bits, port in servers:
+            found = [is_served(port, f"PROXY TCP6 {in_network(bits)} ::1 1 2\r\n".encode()) for _ in range(10)]
+            assert found == [True] * 4 + [False] * 6, (key, found)
+            assert is_served(port, f"PROXY TCP6 {in_network(bits, other=1)} ::1 1 2\r\n".encode()), key
 
 
 if __name__ == "__main__":
