@@ -169,9 +169,10 @@ static bool read_cost(const struct asker *asker, const struct check *check, uint
     return true;
 }
 
-/* Adds one check to those of the request. False: no memory. */
-static bool prepare_one(const struct asker *asker, struct check *check, const weir *w, struct checked *checked)
+/* Adds one check of the list to those of the request. False: no memory. */
+static bool prepare_one(const struct asker *asker, size_t index, const weir *w, struct checked *checked)
 {
+    const struct check *check = ((struct check *const *) checked->list->checks.elts)[index];
     struct asked asked = {.check = check, .policy = choose_policy(asker, check)};
     ngx_str_t key;
     if (asked.policy == NULL || !(check->address != NULL ? address_key(asker, check->address, &key)
@@ -184,6 +185,7 @@ static bool prepare_one(const struct asker *asker, struct check *check, const we
         return true;
     }
     if (key.len == 0) {
+        checked->unkeyed |= UINT32_C(1) << index;
         return true;
     }
     asked.key = weir_make_key(w, asked.policy->id, key.data, key.len);
@@ -193,18 +195,28 @@ static bool prepare_one(const struct asker *asker, struct check *check, const we
 
 struct checked *check_prepare(const struct asker *asker, const struct check_list *list, const weir *w)
 {
-    struct check *const *checks = list->checks.elts;
     struct checked *checked = ngx_pcalloc(asker->pool, sizeof(*checked));
     if (checked == NULL) {
         return NULL;
     }
     checked->list = list;
     for (ngx_uint_t i = 0; i < list->checks.nelts; i++) {
-        if (!prepare_one(asker, checks[i], w, checked)) {
+        if (!prepare_one(asker, i, w, checked)) {
             return NULL;
         }
     }
     return checked;
+}
+
+void check_note_unkeyed(const struct checked *checked, struct unkeyed_counts *counts, ngx_pool_t *pool,
+                        ngx_str_t *names)
+{
+    struct check *const *checks = checked->list->checks.elts;
+    for (size_t i = 0; checked->unkeyed >> i != 0; i++) {
+        if ((checked->unkeyed >> i & 1) != 0) {
+            unkeyed_note(counts, pool, names, &checks[i]->policy_name, checks[i]->policy->id);
+        }
+    }
 }
 
 /* A queue alone lets its request wait. The library says how long, and then what a client is told. */

@@ -9,6 +9,7 @@
 
 #include "nginx_weir.h"
 #include "protocol.h"
+#include "unkeyed.h"
 
 struct policy;
 
@@ -59,6 +60,7 @@ struct asked {
  * policy    the policy whose limit decided
  * verdict   of that policy; meaningless where `count` is 0
  * wait_ns   how long the request has to wait in the queue of its policy
+ * unkeyed   a bit for each check of the list whose key is empty
  * asked     `count` of them: a check with an empty or an oversized key does not count
  */
 struct checked {
@@ -66,6 +68,7 @@ struct checked {
     const struct policy *policy;
     weir_verdict verdict;
     uint64_t wait_ns;
+    uint32_t unkeyed;
     size_t count;
     struct asked asked[WEIR_MAX_KEYS_AT_ONCE];
 };
@@ -81,6 +84,10 @@ bool check_finish(const struct block *block, ngx_conf_t *cf);
 
 /* The checks that a request makes; NULL: no memory. Nothing is decided yet. */
 struct checked *check_prepare(const struct asker *asker, const struct check_list *list, const weir *w);
+
+/* Notes the checks whose key is empty, as unkeyed_note(). */
+void check_note_unkeyed(const struct checked *checked, struct unkeyed_counts *counts, ngx_pool_t *pool,
+                        ngx_str_t *names);
 
 /* Decides, and takes the units of a request that may pass. A queue that is asked alone gives a time to wait. */
 bool check_decide(weir_thread *thread, struct checked *checked);

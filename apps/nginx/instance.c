@@ -69,6 +69,7 @@ struct instance {
     size_t processes;
     struct redis_settings redis;
     struct known_policies known;
+    struct unkeyed_counts unkeyed;
 };
 
 static struct instance *instances;
@@ -76,6 +77,11 @@ static struct instance *instances;
 const weir *instance_weir(const struct instance *instance)
 {
     return instance->w;
+}
+
+struct unkeyed_counts *instance_unkeyed(struct instance *instance)
+{
+    return &instance->unkeyed;
 }
 
 /* From `least` on doubled until there is room, so that zones and workers may become more without another weir. */
@@ -132,6 +138,7 @@ static void free_instance(struct instance *instance)
     ngx_free((void *) instance->redis.url);
     ngx_free((void *) instance->redis.prefix);
     known_policies_free(&instance->known);
+    unkeyed_close(&instance->unkeyed);
     ngx_free(instance);
 }
 
@@ -209,6 +216,7 @@ static struct instance *open_new(const struct instance_settings *settings, ngx_l
     if (instance->name.entry == INSTANCE_UPGRADED) {
         known_policies_adopt(&instance->known, instance->w, log);
     }
+    unkeyed_open(&instance->unkeyed, log);
     instance->pid = ngx_pid;
     instance->next = instances;
     instances = instance;

@@ -14,6 +14,7 @@
 
 #include "nginx_weir.h"
 #include "redis.h"
+#include "unkeyed.h"
 #include "weir/weir.h"
 
 /*
@@ -59,6 +60,9 @@ void instance_leave(struct instance *instance);
  * from time to time where that has failed.
  */
 weir_thread *instance_thread(struct instance *instance, ngx_log_t *log);
+
+/* Requests without a key, of all workers of the instance. They begin anew with an upgrade of nginx. */
+struct unkeyed_counts *instance_unkeyed(struct instance *instance);
 
 /* To make keys, and to look up policies. NULL: this process has left. */
 const weir *instance_weir(const struct instance *instance);

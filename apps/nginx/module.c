@@ -108,7 +108,7 @@ static ngx_int_t postconfiguration(ngx_conf_t *cf)
 
 static ngx_int_t preconfiguration(ngx_conf_t *cf)
 {
-    return request_state_add_variable(cf) == NGX_OK ? answer_add_variables(cf) : NGX_ERROR;
+    return request_state_add_variables(cf) == NGX_OK ? answer_add_variables(cf) : NGX_ERROR;
 }
 
 /* NULL: the cycle has no http block. */

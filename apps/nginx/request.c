@@ -64,6 +64,27 @@ static inline ngx_int_t find_key_text(ngx_http_request_t *r, const struct zone *
     return NGX_OK;
 }
 
+/* Notes that a zone counts nothing of a request, as its key is empty. */
+static ngx_int_t note_unkeyed(ngx_http_request_t *r, const struct zone *zone)
+{
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_str_t *names = request_state_unkeyed(r);
+    if (names != NULL) {
+        unkeyed_note(instance_unkeyed(http->block.instance), r->pool, names, &zone->name, zone->policy);
+    }
+    return NGX_DECLINED;
+}
+
+/* As note_unkeyed(), of checks. */
+static void note_unkeyed_checks(ngx_http_request_t *r, const struct checked *checked)
+{
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    ngx_str_t *names = checked->unkeyed != 0 ? request_state_unkeyed(r) : NULL;
+    if (names != NULL) {
+        check_note_unkeyed(checked, instance_unkeyed(http->block.instance), r->pool, names);
+    }
+}
+
 /* The key of a request in a zone. NGX_DECLINED: it is empty or oversized, and the zone does not count. */
 static inline ngx_int_t make_key(ngx_http_request_t *r, struct zone *zone, const weir *w, weir_key *out)
 {
@@ -77,7 +98,7 @@ static inline ngx_int_t make_key(ngx_http_request_t *r, struct zone *zone, const
         return NGX_DECLINED;
     }
     if (text.len == 0) {
-        return NGX_DECLINED;
+        return note_unkeyed(r, zone);
     }
     *out = weir_make_key(w, zone->policy, text.data, text.len);
     return NGX_OK;
@@ -230,6 +251,7 @@ static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *locati
     if (checked == NULL || find_queues(r, location, w, &queues) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
+    note_unkeyed_checks(r, checked);
     if (queues.count + checked->count == 0) {
         return NGX_DECLINED;
     }

@@ -13,10 +13,11 @@ const ngx_str_t request_state_words[] = {
 
 #define WORD_COUNT (sizeof(request_state_words) / sizeof(request_state_words[0]))
 
-/* What the checks of a request came to, and their location. */
+/* What the checks of a request came to, and their location. And what the request had no key for: see unkeyed.h. */
 struct request_state {
     const struct location *location;
     const struct checked *checked;
+    ngx_str_t unkeyed;
 };
 
 /* Does nothing: by the function the state is told from other cleanups. */
@@ -80,6 +81,12 @@ ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *locat
     return NGX_OK;
 }
 
+ngx_str_t *request_state_unkeyed(ngx_http_request_t *r)
+{
+    struct request_state *state = have_state(r);
+    return state != NULL ? &state->unkeyed : NULL;
+}
+
 const struct checked *request_state_checked(const ngx_http_request_t *r)
 {
     const struct request_state *state = find_state(r);
@@ -110,8 +117,25 @@ static ngx_int_t get_status(ngx_http_request_t *r, ngx_http_variable_value_t *va
     return variable_set_text(value, &request_state_words[status]);
 }
 
-ngx_int_t request_state_add_variable(ngx_conf_t *cf)
+static ngx_int_t get_unkeyed(ngx_http_request_t *r, ngx_http_variable_value_t *value, uintptr_t data)
 {
+    const struct request_state *state = find_state(r);
+    (void) data;
+    if (state == NULL || state->unkeyed.len == 0) {
+        value->not_found = 1;
+        return NGX_OK;
+    }
+    return variable_set_text(value, &state->unkeyed);
+}
+
+ngx_int_t request_state_add_variables(ngx_conf_t *cf)
+{
+    ngx_str_t without_key = ngx_string("weir_without_key");
+    ngx_http_variable_t *unkeyed = ngx_http_add_variable(cf, &without_key, NGX_HTTP_VAR_NOCACHEABLE);
+    if (unkeyed == NULL) {
+        return NGX_ERROR;
+    }
+    unkeyed->get_handler = get_unkeyed;
     struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
     ngx_str_t name = ngx_string("weir_limit_req_status");
     ngx_http_variable_t *variable = ngx_http_add_variable(cf, &name, NGX_HTTP_VAR_NOCACHEABLE);

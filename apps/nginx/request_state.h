@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What has been decided for a request, and $weir_limit_req_status, which says so.
+ * What has been decided for a request, and the variables that say so: $weir_limit_req_status and $weir_without_key.
  *
  * A request is decided once, whatever subrequests and internal redirects it has. nginx forgets a module's context at an
  * internal redirect, and keeps the values of variables. So the status is the value of the variable.
@@ -56,10 +56,13 @@ const struct location *request_state_location(const ngx_http_request_t *r);
 /* Keeps what the checks of a location came to. NGX_ERROR: there is no memory. */
 ngx_int_t request_state_keep(ngx_http_request_t *r, const struct location *location, const struct checked *checked);
 
+/* Where the names are of what the request had no key for; NULL: there is no memory. */
+ngx_str_t *request_state_unkeyed(ngx_http_request_t *r);
+
 /* Whether the request was let pass, and would have been without weir_limit_req_dry_run. */
 bool request_state_passed(const ngx_http_request_t *r);
 
-/* Makes the variable known to a configuration. */
-ngx_int_t request_state_add_variable(ngx_conf_t *cf);
+/* Makes the variables known to a configuration. */
+ngx_int_t request_state_add_variables(ngx_conf_t *cf);
 
 #endif

@@ -9,12 +9,13 @@
 #include "policies.h"
 #include "variables.h"
 
-enum session_status { SESSION_PASSED, SESSION_REJECTED, SESSION_REJECTED_DRY_RUN };
+enum session_status { SESSION_UNDECIDED, SESSION_PASSED, SESSION_REJECTED, SESSION_REJECTED_DRY_RUN };
 
-/* What was decided for a session: the module's context of it. */
+/* What was decided for a session: the module's context of it. `unkeyed`: what it had no key for, see unkeyed.h. */
 struct session_state {
     enum session_status status;
     const struct checked *checked;
+    ngx_str_t unkeyed;
 };
 
 static struct asker asker_of(ngx_stream_session_t *s)
@@ -32,13 +33,19 @@ static weir_thread *thread_of(ngx_stream_session_t *s)
 /* Decides, and keeps what was decided. Returns what nginx wants of a handler. */
 static ngx_int_t decide(ngx_stream_session_t *s, struct checked *checked, weir_thread *thread)
 {
+    const struct stream_weir *stream = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
     const struct stream_server *server = ngx_stream_get_module_srv_conf(s, ngx_stream_weir_module);
-    struct session_state *state = ngx_palloc(s->connection->pool, sizeof(*state));
+    struct session_state *state = ngx_pcalloc(s->connection->pool, sizeof(*state));
     if (state == NULL) {
         return NGX_STREAM_INTERNAL_SERVER_ERROR;
     }
-    *state = (struct session_state){.status = SESSION_PASSED, .checked = checked};
     ngx_stream_set_ctx(s, state, ngx_stream_weir_module);
+    check_note_unkeyed(checked, instance_unkeyed(stream->block.instance), s->connection->pool, &state->unkeyed);
+    if (checked->count == 0) {
+        return NGX_DECLINED;
+    }
+    state->status = SESSION_PASSED;
+    state->checked = checked;
     if (check_decide_at_once(thread, checked)) {
         return NGX_DECLINED;
     }
@@ -64,7 +71,7 @@ ngx_int_t session_handler(ngx_stream_session_t *s)
     if (checked == NULL) {
         return NGX_STREAM_INTERNAL_SERVER_ERROR;
     }
-    return checked->count != 0 ? decide(s, checked, thread) : NGX_DECLINED;
+    return decide(s, checked, thread);
 }
 
 ngx_int_t session_log_handler(ngx_stream_session_t *s)
@@ -93,11 +100,22 @@ static ngx_int_t get_status(ngx_stream_session_t *s, ngx_stream_variable_value_t
     };
     const struct session_state *state = ngx_stream_get_module_ctx(s, ngx_stream_weir_module);
     (void) data;
-    if (state == NULL) {
+    if (state == NULL || state->status == SESSION_UNDECIDED) {
         value->not_found = 1;
         return NGX_OK;
     }
     return variable_set_text(value, &words[state->status]);
+}
+
+static ngx_int_t get_unkeyed(ngx_stream_session_t *s, ngx_stream_variable_value_t *value, uintptr_t data)
+{
+    const struct session_state *state = ngx_stream_get_module_ctx(s, ngx_stream_weir_module);
+    (void) data;
+    if (state == NULL || state->unkeyed.len == 0) {
+        value->not_found = 1;
+        return NGX_OK;
+    }
+    return variable_set_text(value, &state->unkeyed);
 }
 
 static ngx_int_t get_address(ngx_stream_session_t *s, ngx_stream_variable_value_t *value, uintptr_t which)
@@ -130,5 +148,8 @@ ngx_int_t session_add_variables(ngx_conf_t *cf)
             return NGX_ERROR;
         }
     }
-    return add_variable(cf, (ngx_str_t) ngx_string("weir_session_status"), get_status, 0) ? NGX_OK : NGX_ERROR;
+    return add_variable(cf, (ngx_str_t) ngx_string("weir_session_status"), get_status, 0) &&
+                   add_variable(cf, (ngx_str_t) ngx_string("weir_without_key"), get_unkeyed, 0)
+               ? NGX_OK
+               : NGX_ERROR;
 }

@@ -62,23 +62,40 @@ static void write_library(struct text *text, const weir *w, int (*write)(const w
     text->length += written > 0 && !text->failed ? (size_t) written : 0;
 }
 
-static void write_prometheus(struct text *text, const weir *w)
+static void write_prometheus(struct text *text, const weir *w, const struct unkeyed_counts *unkeyed)
 {
+    const struct listing listing = list_policies(text->pool, w);
     write_library(text, w, weir_write_metrics);
+    text_add(text, "# HELP weir_nginx_without_key_total Requests without a key, for which the policy was not asked.\n"
+                   "# TYPE weir_nginx_without_key_total counter\n");
+    for (size_t i = 0; i < listing.count; i++) {
+        text_add(text, "weir_nginx_without_key_total{policy=\"%s\"} %" PRIu64 "\n", listing.all[i].name,
+                 unkeyed_count(unkeyed, listing.all[i].id));
+    }
 }
 
-static void write_json(struct text *text, const weir *w)
+/* The library's object, with one more field at its end. */
+static void write_json(struct text *text, const weir *w, const struct unkeyed_counts *unkeyed)
 {
+    const struct listing listing = list_policies(text->pool, w);
     write_library(text, w, weir_write_status);
+    text->length -= text->failed ? 0 : strlen("}\n");
+    text_add(text, ",\"without_key\":{");
+    for (size_t i = 0; i < listing.count; i++) {
+        text_add(text, "%s\"%s\":%" PRIu64, i != 0 ? "," : "", listing.all[i].name,
+                 unkeyed_count(unkeyed, listing.all[i].id));
+    }
+    text_add(text, "}}\n");
 }
 
 /* The page asks for "?format=json" of its own address. */
-static void write_page(struct text *text, const weir *w)
+static void write_page(struct text *text, const weir *w, const struct unkeyed_counts *unkeyed)
 {
     size_t length;
     const char *page = weir_status_page(&length);
     char *room = text_room(text, length);
     (void) w;
+    (void) unkeyed;
     if (room != NULL) {
         memcpy(room, page, length);
         text->length += length;
@@ -90,13 +107,13 @@ static void write_row(struct text *text, const char *name, uint64_t value)
     text_add(text, "<tr><th scope=\"row\">%s</th><td>%" PRIu64 "</td></tr>\n", name, value);
 }
 
-static void write_offenders(struct text *text, const weir *w, const struct listed *listed)
+static void write_policy(struct text *text, const weir *w, const struct listed *listed, uint64_t unkeyed)
 {
     weir_offender offenders[WEIR_TOP_OFFENDERS];
     const size_t count = weir_top_offenders(w, listed->id, offenders, WEIR_TOP_OFFENDERS);
-    text_add(text, "<h2>%s</h2>\n<p>%s%s</p>\n", listed->name,
+    text_add(text, "<h2>%s</h2>\n<p>%s%s; %" PRIu64 " requests without a key</p>\n", listed->name,
              listed->shadow ? "shadow mode: nothing is refused" : "enforced",
-             listed->local ? ", this machine alone" : "");
+             listed->local ? ", this machine alone" : "", unkeyed);
     if (count == 0) {
         return;
     }
@@ -110,7 +127,7 @@ static void write_offenders(struct text *text, const weir *w, const struct liste
 }
 
 /* For browsers that run no script. */
-static void write_table(struct text *text, const weir *w)
+static void write_table(struct text *text, const weir *w, const struct unkeyed_counts *unkeyed)
 {
     weir_stats stats;
     weir_get_stats(w, &stats);
@@ -136,7 +153,7 @@ static void write_table(struct text *text, const weir *w)
     text_add(text, "</table>\n");
     const struct listing listing = list_policies(text->pool, w);
     for (size_t i = 0; i < listing.count; i++) {
-        write_offenders(text, w, &listing.all[i]);
+        write_policy(text, w, &listing.all[i], unkeyed_count(unkeyed, listing.all[i].id));
     }
     text_add(text, "</body>\n</html>\n");
 }
@@ -220,7 +237,7 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
 {
     static const struct {
         ngx_str_t type;
-        void (*write)(struct text *text, const weir *w);
+        void (*write)(struct text *text, const weir *w, const struct unkeyed_counts *unkeyed);
     } formats[] = {
         [FORMAT_PAGE] = {ngx_string("text/html; charset=utf-8"), write_page},
         [FORMAT_JSON] = {ngx_string("application/json"), write_json},
@@ -243,7 +260,7 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
     }
     const enum format format = choose_format(r, configured);
     struct text text = {.pool = r->pool};
-    formats[format].write(&text, w);
+    formats[format].write(&text, w, instance_unkeyed(http->block.instance));
     if (text.failed) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

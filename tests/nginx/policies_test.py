@@ -4,7 +4,7 @@
 Policies of a file in nginx: policies_test.py BUILD_DIRECTORY SOURCE_DIRECTORY [TEST...]. Prints TAP.
 
 Guards: apps/nginx/policies.c, apps/nginx/check.c, apps/nginx/charge.c, apps/nginx/answer.c, apps/nginx/status.c,
-apps/nginx/text.c, apps/nginx/known_policies.c
+apps/nginx/text.c, apps/nginx/known_policies.c, apps/nginx/unkeyed.c
 """
 import contextlib
 import html.parser
@@ -76,6 +76,38 @@ def test_a_policy_of_the_file_decides_by_its_key_with_429():
         assert len(lines(nginx, r'\[error\].* limiting requests by policy "few", client: 127.0.0.1')) == 3
         assert nginx.get("/?k=1").headers["X-Status"] == "REJECTED"
         assert nginx.get("/?k=3").headers["X-Status"] == "PASSED"
+
+
+def test_requests_without_a_key_are_counted_and_named():
+    zone = ('weir_limit_req_zone $arg_z zone=slow:1m rate=1r/m; map $http_x_api_key $caller { "" "address:$weir_client"; '
+            'default "key:$http_x_api_key"; }')
+    server = ("location /caller { weir bucket $caller; } add_header X-Without $weir_without_key always; add_header X-Weir $weir_policy always; location / { weir few $arg_k; } "
+              "location /two { weir few $arg_k; weir many $arg_m tier=$arg_t; weir_limit_req zone=slow; } "
+              "location /zone { weir_limit_req zone=slow; } location /again { weir few $arg_k; error_page 404 /two/none; } "
+              "location /sent { weir few $arg_k; rewrite ^ /two last; } location /s { weir_status; }")
+    with served(server, zones=zone, workers=2) as nginx:
+        def counts():
+            found = json.loads(nginx.get("/s?format=json").body)["without_key"]
+            metrics = dict(re.findall(r'^weir_nginx_without_key_total\{policy="([^"]+)"\} (\d+)$', nginx.get("/s?format=prometheus").body, re.M))
+            assert {name: int(value) for name, value in metrics.items()} == found, (found, metrics)
+            table = nginx.get("/s?format=table").body
+            assert f"enforced; {found['few']} requests without a key" in table, table
+            return {name: found[name] for name in ("few", "many", "slow", "many/pro")}
+
+        assert counts() == {"few": 0, "many": 0, "slow": 0, "many/pro": 0}
+        for path, without, policy in (("/", "few", None), ("/?k=1", None, "few"), ("/two?m=1", "slow,few", "many"),
+                                      ("/two?m=1&t=pro", "slow,few", "many/pro"), ("/two?k=1&z=2&t=pro", "many", "few"), ("/zone", "slow", None)):
+            headers = nginx.get(path).headers
+            assert (headers.get("X-Without"), headers.get("X-Weir")) == (without, policy), (path, headers)
+        assert counts() == {"few": 3, "many": 1, "slow": 3, "many/pro": 0}
+        # The request is asked again where it is sent on, and counts once.
+        assert nginx.get("/again").headers["X-Without"] == "few,slow,many"
+        assert counts() == {"few": 4, "many": 2, "slow": 4, "many/pro": 0}
+        for fields in ({}, {"X-Api-Key": "127.0.0.1"}, {"X-Api-Key": "a"}):
+            assert [nginx.get("/caller", fields).status for _ in range(3)] == [404, 404, 429], fields
+        nginx.reload()
+        assert nginx.get("/sent").headers["X-Without"] == "slow,few,many", "a rewrite comes before"
+        assert counts() == {"few": 5, "many": 3, "slow": 5, "many/pro": 0}
 
 
 def test_an_entry_of_the_file_is_in_force():

@@ -154,6 +154,15 @@ def exchange(nginx, size, source="127.0.0.1"):
     return got == size
 
 
+def test_sessions_without_a_key_pass_and_say_so():
+    log = "log_format named '$weir_session_status/$weir_policy/$weir_without_key'; access_log {dir}/access.log named; "
+    with Stream(FILE + log + SERVER.format("weir few $empty; weir many $remote_addr; weir queue $empty;") +
+                'map $server_port $empty { default ""; } server { listen 127.0.0.1:{http_port}; return served; weir few $empty; }') as nginx:
+        assert visits(nginx, 6) == 5 and visits(nginx, 4, port=nginx.http_port) == 4
+        nginx.until(lambda: len(nginx.access_log()) == 10)
+        assert nginx.access_log() == ["PASSED/many/few,queue"] * 5 + ["REJECTED/many/few,queue"] + ["-/-/few"] * 4, nginx.access_log()
+
+
 def test_a_session_is_decided_before_limit_conn_counts_it():
     with echo() as port, Stream(FILE + "limit_conn_zone $server_port zone=open:1m; " + SERVER.format("limit_conn open 1; weir few $remote_addr; ").replace(
             "return served;", f"proxy_pass 127.0.0.1:{port};")) as nginx:
