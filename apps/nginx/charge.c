@@ -78,16 +78,20 @@ static void charge_one(const struct charge *charge, const struct checked *checke
 
 bool charge_all(const struct asker *asker, const struct checked *checked, weir_thread *thread)
 {
-    const struct charge *charges = checked->list->charges.elts;
+    struct charge *charges = checked->list->charges.elts;
     for (ngx_uint_t i = 0; i < checked->list->charges.nelts; i++) {
+        char end[RARE_LINE_END_SIZE];
         ngx_str_t text;
         uint64_t units;
         if (!protocol_evaluate(asker, &charges[i].units, &text)) {
             return false;
         }
         if (!units_read(text.data, text.len, &units)) {
-            ngx_log_error(NGX_LOG_ERR, asker->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"",
-                          &charges[i].units.text, &text);
+            const char *more = rare_line_end(&charges[i].bad_units, end);
+            if (more != NULL) {
+                ngx_log_error(NGX_LOG_ERR, asker->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"%s",
+                              &charges[i].units.text, &text, more);
+            }
         } else if (units != 0) {
             charge_one(&charges[i], checked, thread, units);
         }

@@ -10,10 +10,14 @@
 #include "nginx_weir.h"
 #include "protocol.h"
 
-/* policy_name: of the check whose key is charged; empty: of the only one beside it. */
+/*
+ * policy_name  of the check whose key is charged; empty: of the only one beside it
+ * bad_units    the line about units that are no number
+ */
 struct charge {
     struct expression units;
     ngx_str_t policy_name;
+    struct rare_line bad_units;
 };
 
 /* The handler of weir_charge; the offset of the command is that of the list. */

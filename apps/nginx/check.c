@@ -152,8 +152,10 @@ static const struct policy *choose_policy(const struct asker *asker, const struc
 }
 
 /* False: no memory. An empty cost is 1. So is one that is no number, and the log says so. */
-static bool read_cost(const struct asker *asker, const struct check *check, uint64_t *out)
+static bool read_cost(const struct asker *asker, struct check *check, uint64_t *out)
 {
+    char end[RARE_LINE_END_SIZE];
+    const char *more;
     ngx_str_t text;
     *out = 1;
     if (check->cost.compiled == NULL) {
@@ -162,9 +164,10 @@ static bool read_cost(const struct asker *asker, const struct check *check, uint
     if (!protocol_evaluate(asker, &check->cost, &text)) {
         return false;
     }
-    if (text.len != 0 && !units_read(text.data, text.len, out)) {
-        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"",
-                      &check->cost.text, &check->policy_name, &text);
+    if (text.len != 0 && !units_read(text.data, text.len, out) &&
+        (more = rare_line_end(&check->bad_cost, end)) != NULL) {
+        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"%s",
+                      &check->cost.text, &check->policy_name, &text, more);
     }
     return true;
 }
@@ -172,7 +175,7 @@ static bool read_cost(const struct asker *asker, const struct check *check, uint
 /* Adds one check of the list to those of the request. False: no memory. */
 static bool prepare_one(const struct asker *asker, size_t index, const weir *w, struct checked *checked)
 {
-    const struct check *check = ((struct check *const *) checked->list->checks.elts)[index];
+    struct check *check = ((struct check *const *) checked->list->checks.elts)[index];
     struct asked asked = {.check = check, .policy = choose_policy(asker, check)};
     ngx_str_t key;
     if (asked.policy == NULL || !(check->address != NULL ? address_key(asker, check->address, &key)

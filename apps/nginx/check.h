@@ -9,6 +9,7 @@
 
 #include "nginx_weir.h"
 #include "protocol.h"
+#include "rare_line.h"
 #include "unkeyed.h"
 
 struct policy;
@@ -26,6 +27,7 @@ struct tier {
  * tier         not compiled: the policy itself, whatever tiers it has
  * policy       found when all directives are read, as are the tiers
  * file, line   of the directive, for the error log
+ * bad_cost     the line about a cost that is no number
  */
 struct check {
     ngx_str_t policy_name;
@@ -37,6 +39,7 @@ struct check {
     ngx_array_t tiers; /* struct tier */
     ngx_str_t file;
     ngx_uint_t line;
+    struct rare_line bad_cost;
 };
 
 /* What one place of the configuration has: struct check *, and struct charge. */

@@ -188,6 +188,15 @@ def test_a_cost_is_a_number_or_a_variable():
         assert lines(nginx, r'the cost "\$arg_c" of policy "many" is no number: "one"')
 
 
+def test_what_is_no_number_is_logged_once_and_not_for_each_request():
+    server = "location / { weir queue $arg_k cost=$arg_c; weir few $arg_j cost=$arg_c; } location /after { weir many $arg_k cost=0; weir_charge $arg_c; }"
+    with served(server) as nginx:
+        for n in range(50):
+            nginx.get(f"/?k={n}&j={n}&c=x{n}")
+            nginx.get(f"/after?k={n}&c=x{n}")
+        assert len(lines(nginx, "is no number")) == 3 and len(lines(nginx, 'is no number: "x0"')) == 3, lines(nginx, "is no number")
+
+
 def test_a_tier_is_chosen_by_a_variable():
     with served("weir many $arg_k tier=$arg_t;") as nginx:
         assert statuses(nginx, "/?k=1&t=pro", 9) == [200] * 8 + [429]
@@ -297,7 +306,7 @@ def test_units_that_are_known_afterwards_are_charged():
     with served(server) as nginx:
         assert statuses(nginx, "/?k=1&c=600", 3) == [200, 200, 429], "the last one that fits may go beyond"
         assert statuses(nginx, "/?k=2&c=-", 9) == [200] * 9, "no upstream was asked"
-        assert statuses(nginx, "/?k=3&c=200,%20-%20:%20300", 1) == [200]
+        assert statuses(nginx, "/?k=3&c=200,-:300", 1) == [200]
         assert statuses(nginx, "/?k=4&c=x", 2) == [200, 200]
         assert lines(nginx, r'"\$arg_c" of "weir_charge" is no number: "x"')
         body = len(nginx.get("/sent?k=5").body)  # of the error page for what is not there

@@ -3,7 +3,8 @@
  * Parts of the nginx module that need of nginx its memory alone, which is the test's: texts, variables, the names of
  * zones, and the policies that a process has known.
  *
- * Guards: apps/nginx/text.c, apps/nginx/variables.c, apps/nginx/known_policies.c, apps/nginx/zone.c
+ * Guards: apps/nginx/rare_line.c, apps/nginx/text.c, apps/nginx/variables.c, apps/nginx/known_policies.c,
+ * apps/nginx/zone.c
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -13,6 +14,7 @@
 
 #include "../apps/nginx/known_policies.h"
 #include "../apps/nginx/policies.h"
+#include "../apps/nginx/rare_line.h"
 #include "../apps/nginx/rate.h"
 #include "../apps/nginx/text.h"
 #include "../apps/nginx/variables.h"
@@ -22,6 +24,7 @@
 static char pool[4 << 20]; /* each call takes from it what it asks for, and a mark behind that */
 static size_t taken, refused_from = SIZE_MAX, calls;
 uint32_t ngx_crc32_table256[256];
+volatile ngx_msec_t ngx_current_msec;
 
 void *ngx_pnalloc(ngx_pool_t *of, size_t size)
 {
@@ -50,7 +53,7 @@ u_char *ngx_cpystrn(u_char *to, u_char *from, size_t size)
     return to + length;
 }
 
-/* The three forms that are used here. */
+/* The forms that are used here. */
 u_char *ngx_sprintf(u_char *out, const char *format, ...)
 {
     va_list arguments;
@@ -58,6 +61,8 @@ u_char *ngx_sprintf(u_char *out, const char *format, ...)
     va_start(arguments, format);
     if (strcmp(format, "%uL") == 0) {
         length = sprintf((char *) out, "%" PRIu64, va_arg(arguments, uint64_t));
+    } else if (strcmp(format, "; %ui more since the last such line") == 0) {
+        length = sprintf((char *) out, "; %lu more since the last such line", va_arg(arguments, ngx_uint_t));
     } else if (strcmp(format, ".%02xd") == 0) {
         length = sprintf((char *) out, ".%02x", va_arg(arguments, unsigned));
     } else {
@@ -331,6 +336,31 @@ static void test_what_another_nginx_may_have_made_is_adopted(void **state)
     weir_close(w);
 }
 
+static void test_a_rare_line_is_written_once_a_minute_and_says_how_many_were_not(void **state)
+{
+    (void) state;
+    static const ngx_msec_t starts[] = {0, 12345, (ngx_msec_t) 0 - 30000}; /* nginx's clock may go over its end */
+    for (size_t i = 0; i < sizeof(starts) / sizeof(starts[0]); i++) {
+        struct rare_line line = {.written = false};
+        struct rare_line other = {.written = false};
+        char end[RARE_LINE_END_SIZE];
+        ngx_current_msec = starts[i];
+        assert_string_equal(rare_line_end(&line, end), "");
+        for (unsigned n = 0; n < 1000; n++) {
+            ngx_current_msec = starts[i] + n * 59999 / 999;
+            assert_null(rare_line_end(&line, end));
+        }
+        assert_string_equal(rare_line_end(&other, end), "");
+        ngx_current_msec = starts[i] + 60000;
+        assert_string_equal(rare_line_end(&line, end), "; 1000 more since the last such line");
+        assert_null(rare_line_end(&line, end));
+        ngx_current_msec = starts[i] + 130000;
+        assert_string_equal(rare_line_end(&line, end), "; 1 more since the last such line");
+        ngx_current_msec = starts[i] + 200000;
+        assert_string_equal(rare_line_end(&line, end), "");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_a_zones_name_is_plain_and_a_long_one_ends_in_its_hash),
         cmocka_unit_test(test_names_stay_known_and_the_latest_cycle_says_what_they_are),
         cmocka_unit_test(test_what_another_nginx_may_have_made_is_adopted),
+        cmocka_unit_test(test_a_rare_line_is_written_once_a_minute_and_says_how_many_were_not),
     };
     return cmocka_run_group_tests_name("unit/apps/nginx_parts", tests, NULL, NULL);
 }
