@@ -45,7 +45,11 @@ static const struct word_alias outage_aliases[] = {{"fail_open", "open"},     {"
         .names = (names_), .count = COUNT(names_), .aliases = (aliases_), .alias_count = COUNT(aliases_)               \
     }
 const struct words algorithm_words = WORDS(algorithm_names, algorithm_aliases);
-const struct words calendar_words = WORDS(calendar_names, calendar_aliases);
+const struct words calendar_words = {.names = calendar_names,
+                                     .count = COUNT(calendar_names),
+                                     .aliases = calendar_aliases,
+                                     .alias_count = COUNT(calendar_aliases),
+                                     .note = "Windows begin at multiples of a period since 1970, of 7d on Thursdays"};
 const struct words mode_words = WORDS(mode_names, mode_aliases);
 const struct words scope_words = WORDS(scope_names, scope_aliases);
 const struct words outage_words = WORDS(outage_names, outage_aliases);

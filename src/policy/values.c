@@ -139,7 +139,9 @@ int value_word(const struct value *v, const struct words *words, unsigned *out)
     }
     char list[160];
     const char *meant = words_meant(words, v->text);
-    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%s%s", v->subject, v->field, v->text,
-                          meant != NULL ? "did you mean \"" : "give one of ", meant != NULL ? meant : "",
-                          meant != NULL ? "\"? There are " : "", words_list(words, list, sizeof(list)));
+    const char *note = meant != NULL && strchr(meant, ':') != NULL ? words->note : NULL;
+    return text_file_fail(v->file, v->place, -EINVAL, "%s has %s \"%.40s\"; %s%s%s%s%s%s%s", v->subject, v->field,
+                          v->text, meant != NULL ? "did you mean \"" : "give one of ", meant != NULL ? meant : "",
+                          meant != NULL ? "\"? " : "", note != NULL ? note : "", note != NULL ? ". " : "",
+                          meant != NULL ? "There are " : "", words_list(words, list, sizeof(list)));
 }

@@ -16,6 +16,7 @@ struct words {
     size_t count;
     const struct word_alias *aliases;
     size_t alias_count;
+    const char *note; /* what to know of a field that an alias means; NULL: nothing */
 };
 
 #define WORD_NONE ((size_t) -1)

@@ -131,6 +131,9 @@ def test_a_replica_a_broken_disk_and_a_broken_cluster_are_bad():
     with Redis("--cluster-enabled", "yes") as redis:
         found = findings(redis.url, code=1)
         assert level(found, "cluster") == "bad", found
+        for name in ("nodes", "overrides"):
+            (how, words, advice), = found[name]
+            assert how == "bad" and "CLUSTERDOWN" in words and "slot" in advice and "rights" not in advice, found
 
 
 def test_old_versions_are_bad():
@@ -173,6 +176,10 @@ def test_nodes_and_overrides_are_looked_at():
         redis.call("SET", "weir:overrides", "text")
         found = findings(redis.url, code=1)
         assert level(found, "nodes") == level(found, "overrides") == "bad", found
+        assert "something else has written the key" in found["overrides"][0][2], found
+        redis.call(*acl("-zrange", "-hscan", "-hgetall", "-hmget"))
+        found = findings(f"redis://weir:password@127.0.0.1:{redis.port}", code=1)
+        assert "NOPERM" in found["nodes"][0][1] and found["nodes"][0][2] == "see the rights of this user", found
 
 
 KEYS = """policies:

@@ -183,6 +183,27 @@ static bool look_at_shard(struct doctor *d, size_t shard)
     return good;
 }
 
+const char *doctor_advice(const weir_error *error)
+{
+    static const struct {
+        const char *code, *advice;
+    } advices[] = {
+        {"NOPERM", "see the rights of this user"},
+        {"NOAUTH", "give the user and the password in the URL"},
+        {"CLUSTERDOWN", "no server of the Cluster serves the slot of this key now: see redis-cli --cluster check"},
+        {"MASTERDOWN", "the replica has lost its primary: see the log of both"},
+        {"LOADING", "the server still reads its data from the disk: look again when it has"},
+        {"BUSY", "a script of somebody keeps the server busy: SCRIPT KILL ends it"},
+        {"OOM", "the server is full: give it a larger maxmemory"},
+    };
+    for (size_t i = 0; i < sizeof(advices) / sizeof(advices[0]); i++) {
+        if (strstr(error->message, advices[i].code) != NULL) {
+            return advices[i].advice;
+        }
+    }
+    return "see the log of the server";
+}
+
 /* Looks at each shard of a Cluster: of all but the first, what is not good is told. */
 static void look_at_shards(struct doctor *d)
 {

@@ -40,6 +40,9 @@ void doctor_tell_open(struct doctor *doctor, enum finding_level level, const cha
 /* Tells that Redis has given no answer to a command, and that nothing more is asked. */
 void doctor_unanswered(struct doctor *doctor, const char *command, const weir_error *error);
 
+/* What to do about an answer that is an error. */
+const char *doctor_advice(const weir_error *error);
+
 /*
  * Sends a command and returns its answer, an error among them. NULL: no answer, which is a finding. The caller frees
  * it.

@@ -120,7 +120,7 @@ static void check_overrides(struct doctor *d)
         sentence_add(&words, "%s", error.message);
         doctor_tell(d, FINDING_BAD, "overrides", &words,
                     redis_link_is_wrong_type(&error) ? "nodes read no overrides: something else has written the key"
-                                                     : "see the rights of this user");
+                                                     : doctor_advice(&error));
     } else if (override_trial_open(&trial, d->prefix, d->policies, &error) == TRIAL_OPENED) {
         try_overrides(d, &trial, &entries);
         override_trial_close(&trial);
@@ -140,7 +140,7 @@ void fleet_checks(struct doctor *d)
     } else {
         struct sentence words = {.length = 0};
         sentence_add(&words, "%s", error.message);
-        doctor_tell(d, FINDING_BAD, "nodes", &words, "see the rights of this user");
+        doctor_tell(d, FINDING_BAD, "nodes", &words, doctor_advice(&error));
     }
     check_overrides(d);
 }

@@ -92,7 +92,7 @@ void key_checks(struct doctor *d, struct busy_keys *keys, bool whole)
         doctor_unanswered(d, "HGETALL", &error);
     } else if (!good) {
         sentence_add(&words, "%s", error.message);
-        doctor_tell(d, FINDING_WARN, "keys", &words, "see the rights of this user, and the log of the server");
+        doctor_tell(d, FINDING_WARN, "keys", &words, doctor_advice(&error));
     } else if (keys->refused) {
         sentence_add(&words, "this user may not run HMGET, HGET and ZCARD, so the keys are not looked at");
         doctor_tell(d, FINDING_OK, "keys", &words, NULL);

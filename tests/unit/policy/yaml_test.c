@@ -462,8 +462,11 @@ static void test_words_are_listed_and_the_nearest_is_told(void **state)
                                    "\"token_bucket\"? There are " ALL_ALGORITHMS},
         {ALGORITHM("xyz"), ":4:21: policy \"a\": limit 1 has algorithm \"xyz\"; give one of " ALL_ALGORITHMS},
         {ALGORITHM("\"\""), ":4:21: policy \"a\": limit 1 has algorithm \"\"; give one of " ALL_ALGORITHMS},
-        {CALENDAR("week"), ":4:55: policy \"a\": limit 1 has calendar \"week\"; did you mean \"period: 7d\"? There are "
-                           "day, month"},
+        {CALENDAR("week"),
+         ":4:55: policy \"a\": limit 1 has calendar \"week\"; did you mean \"period: 7d\"? Windows begin "
+         "at multiples of a period since 1970, of 7d on Thursdays. There are day, month"},
+        {CALENDAR("Daily"), ":4:55: policy \"a\": limit 1 has calendar \"Daily\"; did you mean \"day\"? There are day, "
+                            "month"},
         {CALENDAR("mont"), ":4:55: policy \"a\": limit 1 has calendar \"mont\"; did you mean \"month\"? There are day, "
                            "month"},
     };
