@@ -633,7 +633,7 @@ typedef struct weir_key {
 WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length);
 
 /*
- * An answer. Times are nanoseconds from now.
+ * An answer. Times are nanoseconds, and count from the decision.
  *
  * allowed         the request may pass
  * would_deny      shadow mode: WEIR_ENFORCE would have denied the request
@@ -644,8 +644,11 @@ WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void
  * remaining       units that may still pass at once now, as far as this thread can know; 0 to limit
  * retry_after_ns  earliest time at which the same cost can pass if no other request comes; 0 when allowed;
  *                 UINT64_MAX: never (the cost is above what the limit lets pass at once)
- * reset_after_ns  time after which the key will be as if never used, if no other request comes
+ * reset_after_ns  time after which the key will be as if never used, if no other request comes;
+ *                 UINT64_MAX: never (an override denies the key)
  * fleet_age_ns    time since the last good sync; UINT64_MAX: there has been none
+ * decided_ns      when this was decided: time since 1970 by the clock of the fleet, at most a tick ago;
+ *                 0: no limit was asked, as with a NULL handle
  */
 typedef struct weir_verdict {
     bool allowed;
@@ -656,6 +659,7 @@ typedef struct weir_verdict {
     uint64_t limit, remaining;
     uint64_t retry_after_ns, reset_after_ns;
     uint64_t fleet_age_ns;
+    uint64_t decided_ns;
 } weir_verdict;
 
 /*
@@ -1065,6 +1069,10 @@ typedef enum weir_header_style {
  * so that a client that obeys is admitted if no other request comes. `policy` is the policy that was checked; after
  * weir_check_all it is the policy of the verdict's key. A policy that no longer exists, or a verdict without a policy,
  * writes no fields.
+ *
+ * The decision may be some time ago: seconds count from this call on, and a time of day is reset_after_ns after
+ * decided_ns, rounded up to a second. A verdict whose decided_ns is 0 counts from this call. A reset that never comes
+ * is left out.
  *
  * Returns the bytes that the text needs without the terminator; a result of `size` or more says that the text was cut.
  * -EINVAL: there is no such style, or `verdict` is NULL. `buffer` may be NULL when `size` is 0.

@@ -356,7 +356,7 @@ class verdict
         return duration_of(verdict_.retry_after_ns);
     }
 
-    /* When the key will be as if never used. */
+    /* When the key will be as if never used; `never`: an override denies the key. */
     std::chrono::nanoseconds reset_after() const noexcept
     {
         return duration_of(verdict_.reset_after_ns);
@@ -366,6 +366,13 @@ class verdict
     std::chrono::nanoseconds fleet_age() const noexcept
     {
         return duration_of(verdict_.fleet_age_ns);
+    }
+
+    /* When this was decided, by the clock of the weir: the other times count from it. 1970: nothing was asked. */
+    std::chrono::time_point<std::chrono::system_clock, std::chrono::nanoseconds> decided_at() const noexcept
+    {
+        return std::chrono::time_point<std::chrono::system_clock, std::chrono::nanoseconds>(
+            duration_of(verdict_.decided_ns));
     }
 
     explicit operator bool() const noexcept

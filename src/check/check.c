@@ -88,8 +88,11 @@ bool check_answer_override(struct weir_thread *t, const struct policy *policy, b
 {
     const bool allowed = policy->override == OVERRIDE_ALLOW;
     const uint64_t most = policy->limits[0].rule.limit;
-    const struct decision decision = {
-        .allowed = allowed, .limit = most, .remaining = allowed ? most : 0, .retry_after_ns = UINT64_MAX};
+    const struct decision decision = {.allowed = allowed,
+                                      .limit = most,
+                                      .remaining = allowed ? most : 0,
+                                      .retry_after_ns = UINT64_MAX,
+                                      .reset_after_ns = allowed ? 0 : UINT64_MAX};
     if (commit) {
         check_tally(t, policy, allowed);
     }
@@ -115,13 +118,13 @@ static inline __attribute__((always_inline)) enum slot_answer try_cached_denial(
         return SLOT_NO_ANSWER;
     }
     struct tally *tally = slot_tally(c->t, word);
-    const bool never = slot->retry_after_ns == UINT64_MAX;
+    const bool never = slot->retry_ns == UINT64_MAX;
     counter_add(&slot->denied, never ? 0 : meta.denies_from); /* what can never pass is no demand */
     counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
     counter_add(&tally->would_deny, meta.shadow);
     if (c->verdict != NULL) {
         const uint64_t remaining = c->t->accounts[slot - c->t->slots].denied_remaining;
-        slot_verdict_denied(c->verdict, c->t->line, slot, word, meta.shadow, remaining);
+        slot_verdict_denied(c->verdict, c->t->line, slot, word, meta.shadow, remaining, false);
     }
     return meta.shadow ? SLOT_ALLOWED : SLOT_DENIED;
 }

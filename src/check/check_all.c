@@ -166,7 +166,7 @@ static void count_by_slot(const struct weir_thread *t, struct slot *slot)
     const struct slot_meta meta = slot_meta_unpack(word);
     struct tally *tally = slot_tally(t, word);
     if (meta.denies_from != 0) {
-        counter_add(&slot->denied, slot->retry_after_ns == UINT64_MAX ? 0 : meta.denies_from);
+        counter_add(&slot->denied, slot->retry_ns == UINT64_MAX ? 0 : meta.denies_from);
         counter_add(&tally->would_deny, meta.shadow);
     } else {
         counter_add(&tally->beside, !meta.shadow);
@@ -209,7 +209,7 @@ static void deny(struct weir_thread *t, const struct slots_found *found, uint8_t
     if (verdict != NULL) {
         const struct slot *slot = found->slots[denied_by];
         const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
-        slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining);
+        slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining, false);
         verdict->key_index = denied_by;
     }
 }
@@ -254,7 +254,7 @@ static enum slot_answer check_slots(struct weir_thread *t, struct slots_found *f
             slot = found->slots[i];
             may_pass = false;
             if (!slot_meta_unpack(load_relaxed(&slot->meta)).shadow &&
-                (denied == SIZE_MAX || slot->retry_after_ns > found->slots[denied]->retry_after_ns)) {
+                (denied == SIZE_MAX || slot->retry_ns > found->slots[denied]->retry_ns)) {
                 denied = i;
             }
             break;

@@ -60,7 +60,8 @@ void direct_write(weir_verdict *verdict, const struct weir_thread *t, const stru
                               .limit = snapshot->rule.limit,
                               .remaining = min_u64(left, snapshot->rule.limit),
                               .reset_after_ns = reset_after_ns,
-                              .fleet_age_ns = verdict_fleet_age(t->process, snapshot->now_ns)};
+                              .fleet_age_ns = verdict_fleet_age(t->process, snapshot->now_ns),
+                              .decided_ns = snapshot->now_ns};
 }
 
 void direct_verdict(weir_verdict *verdict, const struct weir_thread *t, const struct policy_snapshot *snapshot,

@@ -37,7 +37,7 @@ static void cache_grant(struct weir_thread *t, size_t index, uint32_t epoch, con
 
 /* Makes a slot answer for the rest of the epoch that a cost is denied. */
 static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, const struct claim *claim,
-                         const struct decision *decision)
+                         const struct decision *decision, uint64_t now_ns)
 {
     const struct policy *policy = claim->policy;
     struct slot *slot = &t->slots[index];
@@ -55,8 +55,8 @@ static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, co
         return;
     }
     account->denied_remaining = decision->remaining;
-    slot->retry_after_ns = decision->retry_after_ns;
-    slot->reset_after_ns = decision->reset_after_ns;
+    slot->retry_ns = saturating_add(now_ns, decision->retry_after_ns);
+    slot->reset_ns = saturating_add(now_ns, decision->reset_after_ns);
     slot->limit = decision->limit;
     store_relaxed(&slot->denied, denied);
     struct slot_meta meta = slot_meta_of(policy);
@@ -110,7 +110,7 @@ void slot_learn_decision(const struct request *r, const struct claim *claim, siz
     if (claim->status != CLAIM_HAS_ROOM) {
         struct decision alone;
         denial_of_claim(r, claim, &alone);
-        cache_denial(r->t, index, epoch, claim, &alone);
+        cache_denial(r->t, index, epoch, claim, &alone, r->now_ns);
         top_denied_name(r->t->process, claim->policy, claim->key, claim->cells[0]);
     } else if (r->out->allowed) {
         cache_grant(r->t, index, epoch, claim, r->now_ns);

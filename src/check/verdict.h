@@ -32,6 +32,7 @@ static inline void verdict_write(weir_verdict *verdict, const struct weir_thread
         .reset_after_ns = decision->reset_after_ns,
         .fleet_age_ns = verdict_fleet_age(t->process, now_ns),
         .key_index = decision->key_index,
+        .decided_ns = now_ns,
     };
 }
 

@@ -32,6 +32,29 @@ static uint64_t seconds_up(uint64_t ns)
     return ns / NS_PER_S + (ns % NS_PER_S != 0);
 }
 
+/* What writes the fields of one verdict. now_ns: fleet time of the call. */
+struct fields {
+    struct text text;
+    uint64_t now_ns;
+    const struct policy *policy;
+    const weir_verdict *verdict;
+};
+
+/* Seconds since 1970 at which so long after the decision has passed. */
+static uint64_t second_after(const struct fields *fields, uint64_t after_ns)
+{
+    const uint64_t decided_ns = fields->verdict->decided_ns;
+    return seconds_up(saturating_add(decided_ns != 0 ? decided_ns : fields->now_ns, after_ns));
+}
+
+/* Seconds from now until then. A decision that lies ahead, as the clock was set back meanwhile, was now. */
+static uint64_t seconds_until(const struct fields *fields, uint64_t after_ns)
+{
+    const uint64_t decided_ns = fields->verdict->decided_ns;
+    const uint64_t passed_ns = decided_ns != 0 ? saturating_sub(fields->now_ns, decided_ns) : 0;
+    return seconds_up(saturating_sub(after_ns, passed_ns));
+}
+
 static void add_policy_item(struct text *text, const struct policy_limit *limit)
 {
     const struct rule *rule = &limit->rule;
@@ -43,8 +66,11 @@ static void add_policy_item(struct text *text, const struct policy_limit *limit)
     }
 }
 
-static void add_draft_11(struct text *text, const struct policy *policy, const weir_verdict *verdict)
+static void add_draft_11(struct fields *fields)
 {
+    struct text *text = &fields->text;
+    const struct policy *policy = fields->policy;
+    const weir_verdict *verdict = fields->verdict;
     text_add(text, "RateLimit-Policy: ");
     for (size_t i = 0; i < policy->limit_count; i++) {
         text_add(text, i != 0 ? "," : "");
@@ -54,59 +80,64 @@ static void add_draft_11(struct text *text, const struct policy *policy, const w
     text_add_quoted(text, policy->limits[verdict->limit_index].name);
     text_add(text, ";r=%" PRIu64, capped(verdict->remaining));
     if (verdict->reset_after_ns != UINT64_MAX) {
-        text_add(text, ";t=%" PRIu64, capped(seconds_up(verdict->reset_after_ns)));
+        text_add(text, ";t=%" PRIu64, capped(seconds_until(fields, verdict->reset_after_ns)));
     }
     text_add(text, "\r\n");
 }
 
-static void add_trio(struct text *text, const weir_verdict *verdict)
+static void add_trio(struct fields *fields)
 {
-    text_add(text,
-             "RateLimit-Limit: %" PRIu64 "\r\nRateLimit-Remaining: %" PRIu64 "\r\nRateLimit-Reset: %" PRIu64 "\r\n",
-             capped(verdict->limit), capped(verdict->remaining), capped(seconds_up(verdict->reset_after_ns)));
-}
-
-/* Seconds since 1970 in which a time from now lies, up. */
-static uint64_t unix_time(const weir *w, uint64_t after_ns)
-{
-    return seconds_up(saturating_add(tick_time(&w->limiter), after_ns));
-}
-
-static void add_x(struct text *text, const weir *w, const weir_verdict *verdict, bool iso)
-{
-    const uint64_t at = unix_time(w, verdict->reset_after_ns);
-    text_add(text, "X-RateLimit-Limit: %" PRIu64 "\r\nX-RateLimit-Remaining: %" PRIu64 "\r\nX-RateLimit-Reset: ",
+    const weir_verdict *verdict = fields->verdict;
+    text_add(&fields->text, "RateLimit-Limit: %" PRIu64 "\r\nRateLimit-Remaining: %" PRIu64 "\r\n",
              capped(verdict->limit), capped(verdict->remaining));
-    if (iso) {
-        const struct date date = calendar_date(at / DAY_S);
-        const unsigned second = (unsigned) (at % DAY_S);
-        text_add(text, "%04" PRIu32 "-%02" PRIu32 "-%02" PRIu32 "T%02u:%02u:%02uZ\r\n", date.year, date.month, date.day,
-                 second / 3600, second / 60 % 60, second % 60);
-    } else {
-        text_add(text, "%" PRIu64 "\r\n", capped(at));
+    if (verdict->reset_after_ns != UINT64_MAX) {
+        text_add(&fields->text, "RateLimit-Reset: %" PRIu64 "\r\n",
+                 capped(seconds_until(fields, verdict->reset_after_ns)));
     }
 }
 
-static void add_style(struct text *text, weir_header_style style, const weir *w, const struct policy *policy,
-                      const weir_verdict *verdict)
+/* Seconds since 1970, rounded up: a window that ends with a second ends then, and not with the next one. */
+static void add_x(struct fields *fields, bool iso)
 {
+    struct text *text = &fields->text;
+    const weir_verdict *verdict = fields->verdict;
+    const uint64_t at = second_after(fields, verdict->reset_after_ns);
+    text_add(text, "X-RateLimit-Limit: %" PRIu64 "\r\nX-RateLimit-Remaining: %" PRIu64 "\r\n", capped(verdict->limit),
+             capped(verdict->remaining));
+    if (verdict->reset_after_ns == UINT64_MAX) {
+        return;
+    }
+    if (iso) {
+        const struct date date = calendar_date(at / DAY_S);
+        const unsigned second = (unsigned) (at % DAY_S);
+        text_add(text, "X-RateLimit-Reset: %04" PRIu32 "-%02" PRIu32 "-%02" PRIu32 "T%02u:%02u:%02uZ\r\n", date.year,
+                 date.month, date.day, second / 3600, second / 60 % 60, second % 60);
+    } else {
+        text_add(text, "X-RateLimit-Reset: %" PRIu64 "\r\n", capped(at));
+    }
+}
+
+static void add_style(struct fields *fields, weir_header_style style)
+{
+    const weir_verdict *verdict = fields->verdict;
     switch (style) {
     case WEIR_HEADERS_DRAFT_11:
-        add_draft_11(text, policy, verdict);
+        add_draft_11(fields);
         break;
     case WEIR_HEADERS_TRIO:
-        add_trio(text, verdict);
+        add_trio(fields);
         break;
     case WEIR_HEADERS_X_UNIX:
     case WEIR_HEADERS_X_ISO8601:
-        add_x(text, w, verdict, style == WEIR_HEADERS_X_ISO8601);
+        add_x(fields, style == WEIR_HEADERS_X_ISO8601);
         break;
     case WEIR_HEADERS_RETRY_AFTER:
     default:
         break;
     }
     if (!verdict->allowed && verdict->retry_after_ns != UINT64_MAX) {
-        text_add(text, "Retry-After: %" PRIu64 "\r\n", max_u64(seconds_up(verdict->retry_after_ns), 1));
+        text_add(&fields->text, "Retry-After: %" PRIu64 "\r\n",
+                 max_u64(seconds_until(fields, verdict->retry_after_ns), 1));
     }
 }
 
@@ -116,16 +147,17 @@ int weir_write_headers(weir_header_style style, const weir *w, weir_policy_id po
     if (style < WEIR_HEADERS_DRAFT_11 || style > WEIR_HEADERS_RETRY_AFTER || verdict == NULL) {
         return -EINVAL;
     }
-    struct text text = {.buffer = buffer, .size = size, .length = 0};
-    text_add(&text, "%s", "");                                /* terminated, whatever follows */
+    struct fields fields = {
+        .text = {.buffer = buffer, .size = size}, .now_ns = tick_time(&w->limiter), .verdict = verdict};
+    text_add(&fields.text, "%s", "");                         /* terminated, whatever follows */
     struct limiter *limiter = (struct limiter *) &w->limiter; /* only its readers are counted */
     const unsigned lane = rcu_enter_lane(limiter);
     /* Acquire: pairs with the publication in weir_set_policies. */
     const struct policy_set *set = process_policies(&w->limiter.process);
-    const struct policy *found = policy_set_by_id(set, policy);
-    if (found != NULL && verdict->limit_index < found->limit_count) {
-        add_style(&text, style, w, found, verdict);
+    fields.policy = policy_set_by_id(set, policy);
+    if (fields.policy != NULL && verdict->limit_index < fields.policy->limit_count) {
+        add_style(&fields, style);
     }
     rcu_leave_lane(limiter, lane);
-    return (int) text.length;
+    return (int) fields.text.length;
 }

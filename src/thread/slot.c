@@ -197,7 +197,7 @@ static void correct_reset(const struct weir_thread *t, const struct slot_account
     const struct rule *rule = &account->rules[verdict->limit_index];
     const struct cell *cell = &t->process->table.cells[account->cells[verdict->limit_index]];
     const struct state state = cell_state(dwcas_read(&cell->state));
-    verdict->reset_after_ns = rule_reset_after(rule, state, load_relaxed(&t->line->now_ns));
+    verdict->reset_after_ns = rule_reset_after(rule, state, verdict->decided_ns);
 }
 
 /* The verdict of a peek by a grant that covers the cost: units that are left before it. */
@@ -235,7 +235,7 @@ enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t 
     }
     if (verdict != NULL) {
         const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
-        slot_verdict_denied(verdict, t->line, slot, word, meta.shadow, remaining);
+        slot_verdict_denied(verdict, t->line, slot, word, meta.shadow, remaining, false);
     }
     return meta.shadow ? SLOT_ALLOWED : SLOT_DENIED;
 }

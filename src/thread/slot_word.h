@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/numbers.h"
 #include "policy/policy.h"
 #include "thread/thread.h"
 #include "thread/tick.h"
@@ -46,13 +47,13 @@ struct slot {
         _Atomic uint64_t denied;         /* units denied from this slot, cumulative; see slot_denied() */
     };
     union {
-        uint64_t reset;          /* the key is as unused at (reset - remaining * unit) / 64, in ns of fleet time */
-        uint64_t reset_after_ns; /* from the time of the denial: the answer may be one tick old */
+        uint64_t reset;    /* the key is as unused at (reset - remaining * unit) / 64, in ns of fleet time */
+        uint64_t reset_ns; /* fleet time at which the key is as unused */
     };
     union {
-        uint64_t unit;           /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
-        uint64_t retry_after_ns; /* from the time of the denial; UINT64_MAX: never */
-        _Atomic uint64_t room;   /* neither: the cost that the key had room for; see had_room */
+        uint64_t unit;         /* bucket: time one unit takes to refill, 1/64 ns; else 0 */
+        uint64_t retry_ns;     /* fleet time at which the cost passes; UINT64_MAX: never */
+        _Atomic uint64_t room; /* neither: the cost that the key had room for; see had_room */
     };
     uint64_t limit;
     _Atomic uint64_t meta; /* meta word. Changed under the account's lock */
@@ -124,7 +125,7 @@ struct slot_meta {
     uint8_t limit_index;
     bool shadow;          /* the policy is in shadow mode */
     bool set_is_odd;      /* the parity of the policy set that the grant was made by; see check_all.c */
-    bool plain_denial;    /* denial: not in shadow mode, retry_after_ns is finite, no units are left */
+    bool plain_denial;    /* denial: not in shadow mode, it passes some time, no units are left */
     bool had_room;        /* no grant and no denial: the key had room when another key of a request had none */
     uint8_t basis;        /* weir_basis */
     uint64_t denies_from; /* requests of this cost and more are denied while the epoch lasts; 0: a grant */
@@ -234,19 +235,26 @@ static inline __attribute__((always_inline)) void slot_verdict_allowed(weir_verd
     const int64_t reset = (int64_t) (slot->reset - remaining * slot->unit - (now_ns << BUCKET_FRACTION_BITS));
     verdict->reset_after_ns = reset > 0 ? ((uint64_t) reset + 63) >> BUCKET_FRACTION_BITS : 0;
     verdict->fleet_age_ns = load_relaxed(&line->age_ns);
+    verdict->decided_ns = now_ns;
 }
 
-/* The verdict of a cached denial. */
+/*
+ * The verdict of a cached denial. Where the clock was raised within the epoch, and says that the wait is over, the
+ * verdict is of the moment before. `passes`: a plain denial, whose wait has an end.
+ */
 static inline __attribute__((always_inline)) void slot_verdict_denied(weir_verdict *verdict,
                                                                       const struct tick_line *line,
                                                                       const struct slot *slot, uint64_t meta,
-                                                                      bool shadow, uint64_t remaining)
+                                                                      bool shadow, uint64_t remaining, bool passes)
 {
+    /* [C1] relaxed: may be one tick old. */
+    const uint64_t now_ns = min_u64(load_relaxed(&line->now_ns), slot->retry_ns - 1);
     slot_verdict_head(verdict, slot, meta, shadow, shadow);
     verdict->remaining = remaining;
-    verdict->retry_after_ns = slot->retry_after_ns;
-    verdict->reset_after_ns = slot->reset_after_ns;
+    verdict->retry_after_ns = passes || slot->retry_ns != UINT64_MAX ? slot->retry_ns - now_ns : UINT64_MAX;
+    verdict->reset_after_ns = saturating_sub(slot->reset_ns, now_ns);
     verdict->fleet_age_ns = load_relaxed(&line->age_ns);
+    verdict->decided_ns = now_ns;
 }
 
 enum slot_answer { SLOT_NO_ANSWER, SLOT_ALLOWED, SLOT_DENIED };
@@ -288,7 +296,7 @@ static inline __attribute__((always_inline)) enum slot_answer slot_answer(const 
     counter_add(&slot->denied, cost);
     counter_add(&slot_tally(t, meta)->denied, 1);
     if (verdict != NULL) {
-        slot_verdict_denied(verdict, line, slot, meta, false, 0);
+        slot_verdict_denied(verdict, line, slot, meta, false, 0, true);
     }
     return SLOT_DENIED;
 }

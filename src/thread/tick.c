@@ -10,7 +10,8 @@
  *
  * Ordering
  *   [C1] now_ns, offset_ns and age_ns are written before the epoch, which is stored with release. Checks read them
- *        relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed() and tick_now().
+ *        relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed(), slot_verdict_denied() and
+ *        tick_now().
  *   [C2] A step back: tick_set_offset() stores offset_ns, then now_ns with release. A thread that raises now_ns by the
  *        old offset after that has read the new now_ns; so it reads the new offset too, and takes its value back. Else
  *        time would stand still until the clock has caught up. Partner: tick_raise().

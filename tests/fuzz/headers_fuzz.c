@@ -132,6 +132,7 @@ static weir_verdict read_verdict(struct bytes *in)
     verdict.retry_after_ns = read_number(in);
     verdict.reset_after_ns = read_number(in);
     verdict.fleet_age_ns = read_number(in);
+    verdict.decided_ns = (flags & 128) != 0 ? read_number(in) : 0;
     return verdict;
 }
 
@@ -251,6 +252,18 @@ static uint64_t seconds_up(uint64_t ns)
     return ns / SECOND + (ns % SECOND != 0);
 }
 
+static uint64_t second_after(const weir_verdict *v, uint64_t after_ns)
+{
+    const uint64_t from_ns = v->decided_ns != 0 ? v->decided_ns : WALL_NS;
+    return seconds_up(from_ns < UINT64_MAX - after_ns ? from_ns + after_ns : UINT64_MAX);
+}
+
+static uint64_t seconds_until(const weir_verdict *v, uint64_t after_ns)
+{
+    const uint64_t passed_ns = v->decided_ns != 0 && v->decided_ns < WALL_NS ? WALL_NS - v->decided_ns : 0;
+    return seconds_up(after_ns > passed_ns ? after_ns - passed_ns : 0);
+}
+
 static uint64_t capped(uint64_t value)
 {
     return value < INTEGER_MAX ? value : INTEGER_MAX;
@@ -306,27 +319,26 @@ static void check_state_field(const char *value, const struct subject *s, const 
         expected_name(s, v->limit_index, name, sizeof(name));
         CHECK(strcmp(member.text, name) == 0);
         CHECK(*remaining == capped(v->remaining));
-        CHECK(reset != NULL ? *reset == seconds_up(v->reset_after_ns) : v->reset_after_ns == UINT64_MAX);
+        CHECK(reset != NULL ? *reset == seconds_until(v, v->reset_after_ns) : v->reset_after_ns == UINT64_MAX);
     }
 }
 
-static void check_integer_field(const char *value)
+static uint64_t check_integer_field(const char *value)
 {
     uint64_t number;
     CHECK(*parse_integer(value, 20, &number) == '\0');
+    return number;
 }
 
 static void check_unix_field(const char *value, const weir_verdict *v)
 {
     uint64_t number;
     CHECK(*parse_integer(value, 12, &number) == '\0');
-    if (v->reset_after_ns < UINT64_MAX - WALL_NS) {
-        CHECK(number == seconds_up(WALL_NS + v->reset_after_ns));
-    }
+    CHECK(number == second_after(v, v->reset_after_ns));
 }
 
 /* A date and time that there is: 2026-11-30T23:59:59Z. */
-static void check_date_field(const char *value)
+static void check_date_field(const char *value, const weir_verdict *v)
 {
     static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
     static const int month_days[] = {31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -336,7 +348,8 @@ static void check_date_field(const char *value)
     }
     int year, month, day, hour, minute, second;
     CHECK(sscanf(value, "%4d-%2d-%2dT%2d:%2d:%2dZ", &year, &month, &day, &hour, &minute, &second) == 6);
-    CHECK(year >= 2026 && month >= 1 && month <= 12 && day >= 1 && day <= month_days[month - 1]);
+    CHECK(year >= (v->decided_ns != 0 ? 1970 : 2026) && month >= 1 && month <= 12 && day >= 1 &&
+          day <= month_days[month - 1]);
     const bool leaps = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
     CHECK(month != 2 || day < 29 || leaps);
     CHECK(hour < 24 && minute < 60 && second < 60);
@@ -347,7 +360,8 @@ static void check_retry_field(const char *value, const weir_verdict *v)
     uint64_t number;
     CHECK(*parse_integer(value, 12, &number) == '\0');
     CHECK(!v->allowed && v->retry_after_ns != UINT64_MAX);
-    CHECK(number == (v->retry_after_ns != 0 ? seconds_up(v->retry_after_ns) : 1));
+    const uint64_t wait_s = seconds_until(v, v->retry_after_ns);
+    CHECK(number == (wait_s != 0 ? wait_s : 1));
 }
 
 /* The fields that a style has, in the order in which they are recognized. */
@@ -389,15 +403,15 @@ static enum field check_line(char *line, weir_header_style style, const struct s
         break;
     case FIELD_LIMIT:
     case FIELD_REMAINING:
-        check_integer_field(value);
+        (void) check_integer_field(value);
         break;
     case FIELD_RESET:
         if (style == WEIR_HEADERS_X_ISO8601) {
-            check_date_field(value);
+            check_date_field(value, v);
         } else if (style == WEIR_HEADERS_X_UNIX) {
             check_unix_field(value, v);
         } else {
-            check_integer_field(value);
+            CHECK(check_integer_field(value) == seconds_until(v, v->reset_after_ns));
         }
         break;
     default:
@@ -426,8 +440,10 @@ static void check_text(const char *text, weir_header_style style, const struct s
         return; /* a verdict that no check gave: its fields must be well-formed, and may have any values */
     }
     for (size_t i = 0; i < FIELD_COUNT; i++) {
-        const bool wanted =
-            i == FIELD_RETRY_AFTER ? !v->allowed && v->retry_after_ns != UINT64_MAX : field_names[style][i] != NULL;
+        const bool comes = i == FIELD_RETRY_AFTER ? !v->allowed && v->retry_after_ns != UINT64_MAX
+                           : i == FIELD_RESET     ? v->reset_after_ns != UINT64_MAX
+                                                  : true;
+        const bool wanted = comes && field_names[style][i] != NULL;
         CHECK(seen[i] == wanted);
     }
 }

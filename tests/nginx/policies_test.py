@@ -290,6 +290,46 @@ def test_headers_are_on_passed_and_on_refused_answers():
             assert not [name for name in nginx.get(path).headers if "ratelimit" in name.lower()], path
 
 
+QUICK = """
+policies:
+  - name: quick
+    limits: [{algorithm: fixed_window, limit: 100, period: 2s}]
+overrides:
+  "quick:outlaw": deny
+"""
+
+
+def test_a_reset_is_told_as_of_the_decision_however_late_the_answer_is():
+    """A window of two seconds, and an answer after three: the window has ended by then."""
+    server = ("weir quick $arg_k; weir_limit_req zone=slow burst=9; location /x { weir_headers x; } "
+              "location /t { weir_headers trio; } location /d { weir_headers draft; }")
+    with served(server, QUICK, "weir_limit_req_zone $arg_k zone=slow:1m rate=20r/m;") as nginx:
+        nginx.get("/x?k=1")
+        late = nginx.get("/x?k=1").headers
+        reset = int(late["X-RateLimit-Reset"])
+        assert reset % 2 == 0 and reset <= time.time(), (reset, time.time())
+        nginx.get("/t?k=2")
+        assert nginx.get("/t?k=2").headers["RateLimit-Reset"] == "0"
+        nginx.get("/d?k=3")
+        assert nginx.get("/d?k=3").headers["RateLimit"].endswith(";t=0")
+    with served("weir_headers x; weir few $arg_k;") as nginx:  # its window is 365 days
+        for _ in range(5):
+            assert int(nginx.get("/?k=1").headers["X-RateLimit-Reset"]) % (365 * 86400) == 0
+            time.sleep(0.01)
+
+
+def test_a_key_that_is_denied_for_good_is_told_of_no_reset():
+    server = "weir quick $arg_k; " + " ".join(f"location /{style} {{ weir_headers {style}; }}" for style in
+                                              ("draft", "trio", "x", "x_iso8601", "retry_after"))
+    with served(server, QUICK) as nginx:
+        for style in ("draft", "trio", "x", "x_iso8601", "retry_after"):
+            refused = nginx.get(f"/{style}?k=outlaw")
+            assert refused.status == 429, refused
+            told = {name: value for name, value in refused.headers.items() if "ratelimit" in name.lower()}
+            assert not [name for name in told if name.endswith("Reset")] and ";t=" not in str(told), told
+            assert bool(told) == (style != "retry_after") and "Retry-After" not in refused.headers, refused.headers
+
+
 def test_an_error_page_keeps_the_headers_and_is_not_decided_again():
     with served("weir few $arg_k; weir_headers trio; error_page 429 /sorry.html; location /sorry.html { weir many $arg_k; "
                 "return 429 sorry; }") as nginx:

@@ -277,6 +277,8 @@ void checks()
     EXPECT(verdict.retry_after() == 0ns && verdict.fleet_age() == weirpp::never);
     EXPECT(verdict.limit_index() == 0 && verdict.key_index() == 0);
     EXPECT(verdict.reset_after() > 99ms && verdict.reset_after() < 101ms);
+    EXPECT(verdict.decided_at().time_since_epoch() == std::chrono::nanoseconds(verdict.get()->decided_ns));
+    EXPECT(verdict.decided_at() > std::chrono::system_clock::time_point());
     EXPECT(handle.check(key, 3, verdict) && verdict.remaining() == 1);
     EXPECT(handle.check(key) && !handle.check(key) && !handle.check(key, 2));
     EXPECT(!handle.check(key, verdict) && !verdict && verdict.retry_after() > 98ms && verdict.retry_after() < 101ms);
@@ -290,6 +292,15 @@ void checks()
     handle.charge(key, 7);
     EXPECT(!handle.check(key, verdict) && verdict.retry_after() > 250ms);
     EXPECT(!limiter.reset(key) && handle.check(key, 5));
+
+    weirpp::error why;
+    weirpp::verdict never_again;
+    const std::string outlaw = "198.51.100.8";
+    EXPECT(limiter.set_override("api:" + outlaw, "deny", why));
+    EXPECT(!handle.check(limiter.make_key(key.policy, outlaw), never_again));
+    EXPECT(never_again.reset_after() == weirpp::never && never_again.retry_after() == weirpp::never);
+    EXPECT(limiter.write_headers(weirpp::header_style::x_unix, key.policy, never_again).find("Reset") ==
+           std::string::npos);
 
     const std::string text = limiter.write_headers(weirpp::header_style::draft_11, key.policy, verdict);
     EXPECT(text.find("RateLimit-Policy:") == 0 && text.find("Retry-After: 1\r\n") != std::string::npos);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Header fields: what each style writes into room of any size. A client that obeys Retry-After is admitted.
+ * Header fields: what each style writes into room of any size. A client that obeys Retry-After is admitted, and a reset
+ * comes when the fields say.
  *
  * Guards: src/limiter/http_headers.c, src/base/text.h
  */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "support/support.h"
@@ -535,6 +537,200 @@ static void test_a_client_of_several_keys_that_waits_as_it_is_told_is_admitted(v
     weir_close(w);
 }
 
+/* The number after a field's name, or UINT64_MAX: there is no such field. */
+static uint64_t told(weir_header_style style, const weir *w, weir_policy_id policy, const weir_verdict *v,
+                     const char *name)
+{
+    char text[1024];
+    assert_in_range(weir_write_headers(style, w, policy, v, text, sizeof(text)), 0, sizeof(text) - 1);
+    const char *field = strstr(text, name);
+    return field != NULL ? strtoull(field + strlen(name), NULL, 10) : UINT64_MAX;
+}
+
+static bool is_as_never_used(weir *w, weir_thread *t, const struct fake_clock *clock, const weir_key *key)
+{
+    weir_verdict v;
+    (void) weir_peek(t, key, 1, &v);
+    (void) w;
+    assert_int_equal(v.decided_ns, clock->wall_ns);
+    assert_int_equal(v.remaining == v.limit, v.reset_after_ns == 0);
+    return v.remaining == v.limit;
+}
+
+/* Goes on to a moment, by hours at most: a poll learns of the time. */
+static void go_to(weir *w, struct fake_clock *clock, uint64_t at_ns)
+{
+    while (clock->wall_ns < at_ns) {
+        const uint64_t left_ns = at_ns - clock->wall_ns;
+        pass_time(w, clock, left_ns < HOUR ? left_ns : HOUR);
+    }
+}
+
+/*
+ * One key is asked at some moments. Then the fields are written, at once or some time later, and the clock goes on:
+ * the key is as if never used at the time that they told, and was not a second before.
+ */
+static void reset_comes_as_told(const weir_limit *limit, uint64_t period_ns, uint64_t *rng)
+{
+    struct fake_clock clock;
+    weir *w = open_at(&clock, WALL_NS + random_below(rng, 400 * DAY));
+    const weir_policy_id policy = set_policy(w, "api", limit, 1);
+    weir_thread *t = weir_attach(w);
+    assert_non_null(t);
+    const weir_key key = weir_make_key(w, policy, "k", 1);
+    weir_verdict v = {.allowed = false};
+    const uint64_t asked = 1 + random_below(rng, 2 * limit->limit);
+    for (uint64_t i = 0; i < asked; i++) {
+        (void) weir_check(t, &key, 1, &v);
+        assert_int_equal(v.decided_ns, clock.wall_ns);
+        if (i + 1 < asked && random_below(rng, 2) == 0) {
+            pass_time(w, &clock, random_below(rng, period_ns / limit->limit));
+        }
+    }
+    const uint64_t reset_ns = v.decided_ns + v.reset_after_ns;
+    const uint64_t reset_s = (reset_ns + SECOND - 1) / SECOND;
+    assert_int_equal(told(WEIR_HEADERS_X_UNIX, w, policy, &v, "X-RateLimit-Reset: "), reset_s);
+    if (random_below(rng, 2) == 0) {
+        pass_time(w, &clock, random_below(rng, v.reset_after_ns + 1)); /* an upstream took its time */
+    }
+    assert_int_equal(told(WEIR_HEADERS_X_UNIX, w, policy, &v, "X-RateLimit-Reset: "), reset_s);
+    const uint64_t wait_s = (reset_ns - clock.wall_ns + SECOND - 1) / SECOND;
+    assert_int_equal(told(WEIR_HEADERS_TRIO, w, policy, &v, "RateLimit-Reset: "), wait_s);
+    assert_int_equal(told(WEIR_HEADERS_DRAFT_11, w, policy, &v, ";t="), wait_s);
+    if (!v.allowed) {
+        const uint64_t passes_ns = v.decided_ns + v.retry_after_ns;
+        const uint64_t left_ns = passes_ns > clock.wall_ns ? passes_ns - clock.wall_ns : 1;
+        assert_int_equal(told(WEIR_HEADERS_RETRY_AFTER, w, policy, &v, "Retry-After: "),
+                         (left_ns + SECOND - 1) / SECOND);
+    }
+    if (clock.wall_ns < reset_ns) {
+        go_to(w, &clock, (reset_s - 1) * SECOND);
+        assert_false(is_as_never_used(w, t, &clock, &key));
+        go_to(w, &clock, reset_ns - 1);
+        assert_false(is_as_never_used(w, t, &clock, &key));
+    }
+    go_to(w, &clock, reset_ns);
+    assert_true(is_as_never_used(w, t, &clock, &key));
+    go_to(w, &clock, reset_s * SECOND);
+    assert_true(is_as_never_used(w, t, &clock, &key));
+    weir_close(w);
+}
+
+static void test_a_reset_comes_when_the_fields_say_whatever_the_algorithm_and_the_time_of_writing(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG,
+                                                WEIR_TOKEN_BUCKET, WEIR_LEAKY_BUCKET};
+    uint64_t rng = test_seed();
+    for (int i = 0; i < 600; i++) {
+        weir_limit limit = {.algorithm = algorithms[i % 5], .limit = 1 + random_below(&rng, 20)};
+        uint64_t period_ns = (1 + random_below(&rng, 3)) * (DAY / 2);
+        if (i % 5 == 0 && i % 4 == 0) {
+            limit.calendar = i % 8 == 0 ? WEIR_CALENDAR_DAY : WEIR_CALENDAR_MONTH;
+            period_ns = DAY;
+        } else {
+            period_ns = i % 3 == 0   ? (1 + random_below(&rng, 120)) * SECOND
+                        : i % 3 == 1 ? limit.limit * MILLISECOND + random_below(&rng, 100 * SECOND)
+                                     : period_ns;
+            limit.period_ns = period_ns;
+        }
+        reset_comes_as_told(&limit, period_ns, &rng);
+    }
+}
+
+/* As many threads as there are have a grant of the key, and cached denials in the end. */
+static void test_cached_answers_tell_the_same_reset_as_the_table(void **state)
+{
+    (void) state;
+    static const weir_algorithm algorithms[] = {WEIR_FIXED_WINDOW, WEIR_SLIDING_WINDOW, WEIR_SLIDING_LOG};
+    for (size_t i = 0; i < sizeof(algorithms) / sizeof(algorithms[0]); i++) {
+        struct fake_clock clock;
+        weir *w = open_at(&clock, WALL_NS);
+        const weir_limit limit = {.algorithm = algorithms[i], .limit = 500, .period_ns = 7 * SECOND};
+        const weir_policy_id policy = set_policy(w, "api", &limit, 1);
+        weir_thread *t = weir_attach(w);
+        const weir_key key = weir_make_key(w, policy, "k", 1);
+        const uint64_t end_ns = algorithms[i] == WEIR_SLIDING_LOG    ? WALL_NS + 7 * SECOND
+                                : algorithms[i] == WEIR_FIXED_WINDOW ? (WALL_NS / (7 * SECOND) + 1) * (7 * SECOND)
+                                                                     : (WALL_NS / (7 * SECOND) + 2) * (7 * SECOND);
+        for (int n = 0; n < 600; n++) {
+            weir_verdict v;
+            assert_int_equal(weir_check(t, &key, 1, &v), n < 500);
+            assert_int_equal(v.decided_ns + v.reset_after_ns, end_ns);
+            assert_int_equal(told(WEIR_HEADERS_X_UNIX, w, policy, &v, "X-RateLimit-Reset: "),
+                             (end_ns + SECOND - 1) / SECOND);
+        }
+        weir_close(w);
+    }
+}
+
+static void test_a_key_that_is_denied_for_good_is_told_of_no_reset_and_of_no_time_to_come_back(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    weir *w = open_at(&clock, WALL_NS);
+    const weir_policy policies[] = {
+        {.name = "api", .limits = two, .limit_count = 1},
+        {.name = "other", .limits = two, .limit_count = 1},
+        {.name = "shadow", .limits = two, .limit_count = 1, .mode = WEIR_SHADOW},
+    };
+    assert_int_equal(weir_set_policies(w, policies, 3, NULL), 0);
+    assert_int_equal(weir_set_override(w, "api:k", "deny", NULL), 0);
+    assert_int_equal(weir_set_override(w, "shadow:k", "deny", NULL), 0);
+    assert_int_equal(weir_set_override(w, "other:k", "allow", NULL), 0);
+    weir_thread *t = weir_attach(w);
+    weir_key keys[3];
+    for (size_t i = 0; i < 3; i++) {
+        keys[i] = weir_make_key(w, weir_find_policy(w, policies[i].name), "k", 1);
+    }
+    for (int n = 0; n < 4; n++) {
+        weir_verdict v;
+        assert_false(n == 0   ? weir_check(t, &keys[0], 1, &v)
+                     : n == 1 ? weir_peek(t, &keys[0], 1, &v)
+                     : n == 2 ? weir_check_all(t, keys, NULL, 3, &v)
+                              : weir_check_all(t, (weir_key[]){keys[1], keys[0]}, NULL, 2, &v));
+        assert_int_equal(v.key_index, n == 3);
+        assert_int_equal(v.reset_after_ns, UINT64_MAX);
+        assert_int_equal(v.retry_after_ns, UINT64_MAX);
+        writes(WEIR_HEADERS_DRAFT_11, w, keys[0].policy, &v,
+               "RateLimit-Policy: \"burst\";q=100;w=60\r\nRateLimit: \"burst\";r=0\r\n");
+        writes(WEIR_HEADERS_TRIO, w, keys[0].policy, &v, "RateLimit-Limit: 100\r\nRateLimit-Remaining: 0\r\n");
+        writes(WEIR_HEADERS_X_UNIX, w, keys[0].policy, &v, "X-RateLimit-Limit: 100\r\nX-RateLimit-Remaining: 0\r\n");
+        writes(WEIR_HEADERS_X_ISO8601, w, keys[0].policy, &v, "X-RateLimit-Limit: 100\r\nX-RateLimit-Remaining: 0\r\n");
+        writes(WEIR_HEADERS_RETRY_AFTER, w, keys[0].policy, &v, "");
+    }
+    weir_verdict v;
+    assert_true(weir_check(t, &keys[2], 1, &v) && v.would_deny);
+    writes(WEIR_HEADERS_TRIO, w, keys[2].policy, &v, "RateLimit-Limit: 100\r\nRateLimit-Remaining: 0\r\n");
+    assert_true(weir_check(t, &keys[1], 1, &v));
+    writes(WEIR_HEADERS_TRIO, w, keys[1].policy, &v,
+           "RateLimit-Limit: 100\r\nRateLimit-Remaining: 100\r\nRateLimit-Reset: 0\r\n");
+    assert_int_equal(weir_set_override(w, "api:k", NULL, NULL), 0);
+    assert_true(weir_check(t, &keys[0], 1, &v) && v.reset_after_ns != UINT64_MAX);
+    weir_close(w);
+}
+
+static void test_a_clock_that_was_set_back_after_a_decision_makes_no_wait_longer(void **state)
+{
+    (void) state;
+    struct fake_clock clock;
+    weir *w = open_at(&clock, WALL_NS);
+    const weir_policy_id policy = set_policy(w, "api", two, 2);
+    weir_verdict v = denied;
+    v.decided_ns = WALL_NS + HOUR;
+    writes(WEIR_HEADERS_TRIO, w, policy, &v,
+           "RateLimit-Limit: 1000\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: 13\r\nRetry-After: 13\r\n");
+    v.decided_ns = WALL_NS - HOUR; /* or the fields are written an hour later */
+    writes(WEIR_HEADERS_TRIO, w, policy, &v,
+           "RateLimit-Limit: 1000\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: 0\r\nRetry-After: 1\r\n");
+    v.decided_ns = UINT64_MAX - 1;
+    v.reset_after_ns = UINT64_MAX - 1;
+    writes(WEIR_HEADERS_X_UNIX, w, policy, &v,
+           "X-RateLimit-Limit: 1000\r\nX-RateLimit-Remaining: 0\r\nX-RateLimit-Reset: 18446744074\r\n"
+           "Retry-After: 13\r\n");
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -557,6 +753,10 @@ int main(void)
         cmocka_unit_test(test_a_client_that_waits_as_it_is_told_is_admitted_whatever_the_algorithm),
         cmocka_unit_test(test_a_client_of_several_limits_that_waits_as_it_is_told_is_admitted),
         cmocka_unit_test(test_a_client_of_several_keys_that_waits_as_it_is_told_is_admitted),
+        cmocka_unit_test(test_a_reset_comes_when_the_fields_say_whatever_the_algorithm_and_the_time_of_writing),
+        cmocka_unit_test(test_cached_answers_tell_the_same_reset_as_the_table),
+        cmocka_unit_test(test_a_key_that_is_denied_for_good_is_told_of_no_reset_and_of_no_time_to_come_back),
+        cmocka_unit_test(test_a_clock_that_was_set_back_after_a_decision_makes_no_wait_longer),
     };
     return cmocka_run_group_tests_name("unit/limiter/http_headers", tests, NULL, NULL);
 }

@@ -794,6 +794,7 @@ static void test_a_slot_answers_by_what_was_published(void **state)
         assert_int_equal(v.basis, WEIR_BASIS_FLEET);
         assert_int_equal(v.retry_after_ns, 0);
         assert_int_equal(v.reset_after_ns, 10 * SECOND + (bucket ? 300 * MILLISECOND : 0));
+        assert_int_equal(v.decided_ns, NOW_NS);
         assert_int_equal(v.fleet_age_ns, 77);
         store_relaxed(&s.limiter.shared->line.now_ns, NOW_NS + SECOND);
         assert_int_equal(slot_peek(s.t, NAME, 17, &v), SLOT_ALLOWED);
@@ -845,8 +846,8 @@ static void test_a_cached_denial_answers_the_cost_it_was_of(void **state)
         subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
         give_slot(&s, 1, 0, 0);
         s.slot->limit = LIMIT;
-        s.slot->retry_after_ns = 3 * SECOND;
-        s.slot->reset_after_ns = 4 * SECOND;
+        s.slot->retry_ns = NOW_NS + 3 * SECOND;
+        s.slot->reset_ns = NOW_NS + 4 * SECOND;
         store_relaxed(&s.slot->denied, 30);
         s.account->denied_remaining = 2;
         const struct slot_meta meta = {.policy_id = 1, .shadow = shadow, .plain_denial = plain, .denies_from = 5};
@@ -875,6 +876,24 @@ static void test_a_cached_denial_answers_the_cost_it_was_of(void **state)
         assert_int_equal(v.would_deny, shadow);
         assert_int_equal(v.remaining, 2);
         assert_int_equal(v.retry_after_ns, 3 * SECOND);
+        assert_int_equal(v.decided_ns, NOW_NS);
+        /* The clock is raised within the epoch: to another time, and to one at which the wait is over. */
+        static const uint64_t later_ns[] = {1, 3 * SECOND - 1, 3 * SECOND, 9 * SECOND};
+        for (size_t n = 0; n < COUNT_OF(later_ns); n++) {
+            store_relaxed(&s.limiter.shared->line.now_ns, NOW_NS + later_ns[n]);
+            const uint64_t passed_ns = min_u64(later_ns[n], 3 * SECOND - 1);
+            assert_int_equal(slot_peek(s.t, NAME, 5, &v), answer);
+            assert_int_equal(v.decided_ns, NOW_NS + passed_ns);
+            assert_int_equal(v.retry_after_ns, 3 * SECOND - passed_ns);
+            assert_int_equal(v.reset_after_ns, 4 * SECOND - passed_ns);
+            assert_int_equal(slot_answer(s.t, s.slot, 5, &v), plain ? SLOT_DENIED : SLOT_NO_ANSWER);
+            assert_int_equal(v.decided_ns + v.retry_after_ns, NOW_NS + 3 * SECOND);
+        }
+        s.slot->retry_ns = UINT64_MAX;
+        assert_int_equal(slot_peek(s.t, NAME, 5, &v), answer);
+        assert_int_equal(v.retry_after_ns, UINT64_MAX);
+        assert_int_equal(v.decided_ns, NOW_NS + 9 * SECOND);
+        assert_int_equal(v.reset_after_ns, 0);
         subject_close(&s);
     }
 }
