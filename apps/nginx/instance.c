@@ -25,20 +25,25 @@
 /* nginx's documentation has a zone hold 16,000 addresses in a megabyte. */
 #define BYTES_OF_KEY 64
 
-/* Keys of the smallest table, some 4 MiB, and processes of the smallest weir. */
-#define LEAST_KEYS      65536
-#define LEAST_PROCESSES 64
+/* Keys of the smallest table, some 4 MiB. */
+#define LEAST_KEYS 65536
 
-/* The library's most. */
-#define MOST_KEYS      100000000
-#define MOST_PROCESSES 1024
+/* The library's most keys. */
+#define MOST_KEYS 100000000
 
 /* A queue has no grants, so ticks of zones serve the background work alone. At 1,000 us they take 3% of a busy
  * processor, at this 0.5%; above it the work comes late (bench/nginx.py). */
 #define TICK_US 10000
 
-/* Seconds between two attempts to enter an instance. */
+/* Seconds between two attempts to enter an instance, and between two lines of a worker that finds no place. */
 #define RETRY_SECONDS 1
+#define TELL_SECONDS  60
+
+/*
+ * Processes that may be joined, the most that the library takes: workers of many cycles serve their last clients after
+ * reloads. A place takes some 530 bytes, and one that nobody has takes no time.
+ */
+#define PLACES 1024
 
 #define NS_PER_S UINT64_C(1000000000)
 
@@ -50,9 +55,10 @@
  * turn_end   posted in a turn of nginx's loop that has asked for the handle: it runs at the end of the turn
  * poller     of this process; a worker's runs
  * pid        the process that has joined, which may be this one's parent
+ * tell_time  before it no further line says that this process does not limit
+ * unlimited  requests that have passed since this process found no place; in all, for its lines
  * cycles     how many cycles have acquired it
  * keys       of the table
- * processes  that may be joined at once
  * known      the policies of this cycle and of earlier ones
  */
 struct instance {
@@ -64,9 +70,10 @@ struct instance {
     struct poller poller;
     ngx_pid_t pid;
     time_t retry_time;
+    time_t tell_time;
+    uint64_t unlimited;
     unsigned cycles;
     size_t keys;
-    size_t processes;
     struct redis_settings redis;
     struct known_policies known;
     struct unkeyed_counts unkeyed;
@@ -84,37 +91,19 @@ struct unkeyed_counts *instance_unkeyed(struct instance *instance)
     return &instance->unkeyed;
 }
 
-/* From `least` on doubled until there is room, so that zones and workers may become more without another weir. */
-static size_t room_for(size_t count, size_t least, size_t most)
+/* Doubled until there is room, so that zones may grow without another weir. */
+static size_t room_for_keys(size_t count)
 {
-    size_t room = least;
-    while (room < count && room < most) {
+    size_t room = LEAST_KEYS;
+    while (room < count && room < MOST_KEYS) {
         room *= 2;
     }
-    return ngx_min(room, most);
+    return ngx_min(room, MOST_KEYS);
 }
 
 static size_t wanted_keys(const struct instance_settings *settings)
 {
     return ngx_min(settings->size / BYTES_OF_KEY + settings->file->keys, MOST_KEYS);
-}
-
-/* Workers of so many cycles, and two masters. */
-static size_t places_for(const struct instance_settings *settings, size_t cycles)
-{
-    return ngx_min(settings->workers, MOST_PROCESSES / cycles) * cycles + 2;
-}
-
-/* What a weir must have: workers of two cycles are joined during a reload. */
-static size_t least_processes(const struct instance_settings *settings)
-{
-    return ngx_min(places_for(settings, 2), MOST_PROCESSES);
-}
-
-/* Of a new weir: two masters may reload during an upgrade; and the first process of a daemon counts for a while. */
-static size_t wanted_processes(const struct instance_settings *settings)
-{
-    return ngx_min(places_for(settings, 4) + 1, MOST_PROCESSES);
 }
 
 static char *copy_text(const char *text)
@@ -148,8 +137,7 @@ static void set_options(const struct instance *instance, weir_options *options)
     options->shared = true;
     options->no_thread = true;
     options->tick_us = TICK_US;
-    options->max_processes = (uint32_t) instance->processes;
-    options->max_threads = (uint32_t) instance->processes;
+    options->max_processes = options->max_threads = PLACES;
     options->max_keys = instance->keys;
     options->log = messages_write;
 }
@@ -171,12 +159,10 @@ static int instance_open(struct instance *instance, const struct instance_settin
                          weir_error *error)
 {
     weir_options options = WEIR_OPTIONS_INIT;
-    const struct instance_need need = {settings->pid_path, wanted_keys(settings), least_processes(settings),
-                                       instances == NULL};
+    const struct instance_need need = {settings->pid_path, wanted_keys(settings), settings->workers, instances == NULL};
     set_options(instance, &options);
     if (instance_name_open(&instance->name, &need, &options, &instance->w, error) == 0) {
         instance->keys = options.max_keys;
-        instance->processes = options.max_processes;
         tell_entry(&instance->name, log);
         messages_flush();
         return 0;
@@ -194,7 +180,7 @@ static int instance_open(struct instance *instance, const struct instance_settin
 static bool fits(const struct instance *instance, const struct instance_settings *settings)
 {
     return instance->w != NULL && wanted_keys(settings) <= instance->keys &&
-           least_processes(settings) <= instance->processes && redis_equal(&instance->redis, &settings->redis) &&
+           redis_equal(&instance->redis, &settings->redis) &&
            known_policies_have_room(&instance->known, settings->own, settings->own_count, settings->file);
 }
 
@@ -205,8 +191,7 @@ static struct instance *open_new(const struct instance_settings *settings, ngx_l
         return NULL;
     }
     weir_error error = {.code = 0, .message = "no memory"};
-    instance->keys = room_for(wanted_keys(settings), LEAST_KEYS, MOST_KEYS);
-    instance->processes = room_for(wanted_processes(settings), LEAST_PROCESSES, MOST_PROCESSES);
+    instance->keys = room_for_keys(wanted_keys(settings));
     instance_name_init(&instance->name);
     if (!copy_redis(instance, &settings->redis) || instance_open(instance, settings, log, &error) != 0) {
         ngx_log_error(NGX_LOG_EMERG, log, 0, "weir: %s", error.message);
@@ -256,47 +241,61 @@ void instance_release(struct instance *instance)
     free_instance(instance);
 }
 
-/* Joins where this process has not. */
-static bool join(struct instance *instance, ngx_log_t *log)
+/* Joins where this process has not. 0, or an error with a sentence. */
+static int join(struct instance *instance, weir_error *error)
 {
-    if (instance->w == NULL) {
-        return false;
-    }
     if (instance->pid == ngx_pid) {
-        return true;
+        return 0;
     }
-    weir_error error;
     instance->thread = NULL; /* a parent's, as are the poller and the turn */
     instance->poller.running = false;
     instance->turn_end.posted = 0;
-    if (weir_join(instance->w, &error) != 0) {
-        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this process does not limit: %s", error.message);
+    const int result = weir_join(instance->w, error);
+    if (result == -ENOSPC) {
+        *error = (weir_error){.code = result,
+                              .message = "all 1,024 places are taken, most likely by workers of earlier reloads that "
+                                         "still serve; worker_shutdown_timeout ends them"};
+    }
+    instance->pid = result == 0 ? ngx_pid : instance->pid;
+    return result;
+}
+
+/* Joins, and attaches this process's one thread. False: `why` says what is missing. */
+static bool enter(struct instance *instance, ngx_log_t *log, weir_error *why)
+{
+    if (join(instance, why) != 0) {
         return false;
     }
-    instance->pid = ngx_pid;
-    return true;
+    const bool fleet = instance->redis.url != NULL;
+    const int started =
+        instance->poller.running ? 0 : poller_start(&instance->poller, instance->w, fleet, ngx_cycle->log);
+    if (started != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, started, "weir: no thread for the background work");
+    }
+    instance->thread = instance->thread != NULL ? instance->thread : weir_attach(instance->w);
+    *why = (weir_error){.code = -ENOSPC, .message = "there is no memory for its counters, as /dev/shm is full"};
+    return instance->thread != NULL;
 }
 
 bool instance_enter(struct instance *instance, ngx_log_t *log)
 {
+    weir_error why;
     instance_name_leave(&instance->name);
-    if (!join(instance, log)) {
+    if (instance->w == NULL) {
         return false;
     }
-    const bool fleet = instance->redis.url != NULL;
-    const int result =
-        instance->poller.running ? 0 : poller_start(&instance->poller, instance->w, fleet, ngx_cycle->log);
-    if (result != 0) {
-        ngx_log_error(NGX_LOG_ALERT, log, result, "weir: no thread for the background work");
+    const bool entered = enter(instance, log, &why);
+    if (entered && instance->tell_time != 0) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0, "weir: this worker limits again; %uL requests had passed without a limit",
+                      instance->unlimited);
+        instance->tell_time = 0;
+        instance->unlimited = 0;
+    } else if (!entered && ngx_time() >= instance->tell_time) {
+        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: this worker does not limit: %s; %uL requests have passed",
+                      why.message, instance->unlimited);
+        instance->tell_time = ngx_time() + TELL_SECONDS;
     }
-    if (instance->thread == NULL) {
-        instance->thread = weir_attach(instance->w);
-        if (instance->thread == NULL) {
-            ngx_log_error(NGX_LOG_ALERT, log, 0,
-                          "weir: this process does not limit: too many workers are attached, or /dev/shm is full");
-        }
-    }
-    return instance->thread != NULL;
+    return entered;
 }
 
 void instance_leave(struct instance *instance)
@@ -351,6 +350,16 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log)
     return instance->thread;
 }
 
+weir_thread *instance_ask(struct instance *instance, ngx_log_t *log)
+{
+    weir_thread *thread = instance_thread(instance, log);
+    if (thread == NULL && instance->w != NULL) {
+        instance->unlimited++;
+        weir_count_unlimited(instance->w, 1);
+    }
+    return thread;
+}
+
 /* Keys that are addresses are written as such, and keys that are no more are not. */
 static int set_forms(struct instance *instance, const struct block *block, weir_error *error)
 {
@@ -389,17 +398,29 @@ static bool publish(struct instance *instance, const struct block *block, ngx_lo
     return result == 0;
 }
 
-bool instance_set_policies(struct instance *instance, const struct block *block, ngx_log_t *log)
+/* Where they cannot be put in force, those before are, and policies of the same names have the same numbers. */
+static void set_ids(const struct instance *instance, const struct block *block)
 {
     const struct own_policy *own = block->own.elts;
-    instance_name_confirm(&instance->name);
-    if (!join(instance, log) || !known_policies_add(&instance->known, block, log)) {
-        return false;
-    }
-    const bool done = publish(instance, block, log);
     for (size_t i = 0; i < block->own.nelts; i++) {
         *own[i].id = weir_find_policy(instance->w, own[i].name);
     }
     policies_set_ids(&block->file, instance->w);
+}
+
+bool instance_set_policies(struct instance *instance, const struct block *block, ngx_log_t *log)
+{
+    weir_error error;
+    bool done = false;
+    instance_name_confirm(&instance->name);
+    if (instance->w == NULL) {
+        return false;
+    }
+    if (join(instance, &error) != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, 0, "weir: the zones and policies before stay in force: %s", error.message);
+    } else {
+        done = known_policies_add(&instance->known, block, log) && publish(instance, block, log);
+    }
+    set_ids(instance, block);
     return done;
 }

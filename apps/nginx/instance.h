@@ -64,7 +64,10 @@ weir_thread *instance_thread(struct instance *instance, ngx_log_t *log);
 /* Requests without a key, of all workers of the instance. They begin anew with an upgrade of nginx. */
 struct unkeyed_counts *instance_unkeyed(struct instance *instance);
 
-/* To make keys, and to look up policies. NULL: this process has left. */
+/* The same for a request that is to be decided. NULL: it passes without a limit, and is counted. */
+weir_thread *instance_ask(struct instance *instance, ngx_log_t *log);
+
+/* To make keys, to look up policies, and to read statistics. NULL: this process has left. */
 const weir *instance_weir(const struct instance *instance);
 
 #endif

@@ -51,12 +51,6 @@ struct search {
     weir *w;
 };
 
-/* What a name says of its weir. */
-struct sizes {
-    size_t keys;
-    size_t processes;
-};
-
 /* Of this process: the names that it has. */
 static struct instance_name *held;
 
@@ -119,13 +113,12 @@ static bool read_number(const char **at, char end, size_t *out)
     return good;
 }
 
-/* Whether what follows the prefix is as it should be. */
-static bool read_name(const struct search *search, const char *text, struct sizes *sizes)
+/* Whether what follows the prefix is as it should be: the keys of the table, and a number. */
+static bool read_name(const struct search *search, const char *text, size_t *keys)
 {
     const char *at = text + strlen(search->prefix);
     size_t number;
-    return read_number(&at, '-', &sizes->keys) && read_number(&at, '-', &sizes->processes) &&
-           read_number(&at, '\0', &number);
+    return read_number(&at, '-', keys) && read_number(&at, '\0', &number);
 }
 
 static bool is_held(const char *text)
@@ -192,15 +185,12 @@ static void hold(struct search *search, const char *text, int fd, enum instance_
 }
 
 /* Tries to go on with the weir of a file that this process has locked. */
-static bool try_weir(struct search *search, const char *text, int fd, const struct sizes *sizes,
-                     enum instance_entry entry)
+static bool try_weir(struct search *search, const char *text, int fd, size_t keys, enum instance_entry entry)
 {
     const weir_options wanted = *search->options;
     weir_error error = {.message = "it is too small"};
-    search->options->max_keys = sizes->keys;
-    search->options->max_processes = search->options->max_threads = (uint32_t) sizes->processes;
-    if (sizes->keys >= search->need->keys && sizes->processes >= search->need->processes &&
-        open_weir(search, text, fd, &error) == 0) {
+    search->options->max_keys = keys; /* a larger table than it needs is as good */
+    if (keys >= search->need->keys && open_weir(search, text, fd, &error) == 0) {
         hold(search, text, fd, entry);
         return true;
     }
@@ -212,7 +202,7 @@ static bool try_weir(struct search *search, const char *text, int fd, const stru
 }
 
 /* A file of this pid path that is not this process's: enters its weir, removes it, or leaves it alone. */
-static void look_at(struct search *search, const char *text, const struct sizes *sizes)
+static void look_at(struct search *search, const char *text, size_t keys)
 {
     const int fd = open_file(text);
     if (fd < 0) {
@@ -222,7 +212,7 @@ static void look_at(struct search *search, const char *text, const struct sizes 
     const bool locked = alone || (has_relative() && lock(fd, F_RDLCK));
     const bool wanted = search->w == NULL && (!alone || (search->need->restarted && !ngx_inherited));
     if (locked && has_name(fd)) {
-        if (wanted && try_weir(search, text, fd, sizes, alone ? INSTANCE_RESUMED : INSTANCE_UPGRADED)) {
+        if (wanted && try_weir(search, text, fd, keys, alone ? INSTANCE_RESUMED : INSTANCE_UPGRADED)) {
             return;
         }
         if (alone) {
@@ -242,20 +232,23 @@ static void look_at_all(struct search *search)
     }
     for (size_t i = 0; i < found.gl_pathc; i++) {
         const char *text = found.gl_pathv[i] + sizeof(PLACE) - 1;
-        struct sizes sizes;
-        if (strlen(text) < INSTANCE_NAME_SIZE && read_name(search, text, &sizes) && !is_held(text)) {
-            look_at(search, text, &sizes);
+        size_t keys;
+        if (strlen(text) < INSTANCE_NAME_SIZE && read_name(search, text, &keys) && !is_held(text)) {
+            look_at(search, text, keys);
         }
     }
     globfree(&found);
 }
 
-/* Whether workers will find room for what is not present yet. A worker that finds none does not limit. */
+/*
+ * Whether workers will find room for what is not present yet: those of a reload beside those before, and the masters. A
+ * worker that finds none does not limit.
+ */
 static bool has_room(int fd, const struct instance_need *need)
 {
     struct statvfs about;
     return fstatvfs(fd, &about) != 0 || /* no limit is known */
-           (uint64_t) about.f_bavail * about.f_frsize >= need->processes * HANDLE_SIZE + POLICIES_SIZE;
+           (uint64_t) about.f_bavail * about.f_frsize >= (2 * need->workers + 2) * HANDLE_SIZE + POLICIES_SIZE;
 }
 
 /* Makes a weir in a new file that this process has locked. */
@@ -278,8 +271,7 @@ static int make_new(struct search *search, weir_error *error)
     const weir_options *options = search->options;
     for (unsigned number = 0; number < MOST_NUMBERS; number++) {
         char text[INSTANCE_NAME_SIZE];
-        (void) snprintf(text, sizeof(text), "%s%zu-%" PRIu32 "-%u", search->prefix, options->max_keys,
-                        options->max_processes, number);
+        (void) snprintf(text, sizeof(text), "%s%zu-%u", search->prefix, options->max_keys, number);
         const int fd = shm_open(text, O_CREAT | O_EXCL | O_RDWR, S_IRUSR | S_IWUSR);
         if (fd < 0 && errno != EEXIST) {
             return fail(error, -errno, "no file can be made in " PLACE);

@@ -2,7 +2,7 @@
 /*
  * The name of the memory of an instance, by which a new binary finds the weir of the nginx that it replaces.
  *
- * A name has a hash of the path of nginx's pid file, which an upgrade keeps, the module, the sizes of the weir, and a
+ * A name has a hash of the path of nginx's pid file, which an upgrade keeps, the module, the size of the table, and a
  * number. Each master that uses a weir has a lock on the file of its name. So a master knows whether another one uses a
  * weir, and the last one removes the name. The locks of killed processes are gone with them.
  *
@@ -51,12 +51,13 @@ struct instance_name {
  * What the memory has to have at least. A new one is as large as the options say.
  *
  * pid_path   terminated
+ * workers    for whose counters there has to be room
  * restarted  no weir is open in this process: an nginx that starts
  */
 struct instance_need {
     const ngx_str_t *pid_path;
     size_t keys;
-    size_t processes;
+    size_t workers;
     bool restarted;
 };
 
@@ -64,7 +65,7 @@ struct instance_need {
 void instance_name_init(struct instance_name *name);
 
 /*
- * Opens a weir with a name. On success the options have the sizes of the weir. 0, or a negative errno with a sentence:
+ * Opens a weir with a name. On success the options have the size of the weir. 0, or a negative errno with a sentence:
  * there is no name to be had. Nothing is left then.
  */
 int instance_name_open(struct instance_name *name, const struct instance_need *need, weir_options *options, weir **out,

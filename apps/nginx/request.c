@@ -293,8 +293,9 @@ ngx_int_t request_handler(ngx_http_request_t *r)
         return NGX_DECLINED;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
+    weir_thread *thread = instance_ask(http->block.instance, r->connection->log);
     if (thread == NULL) {
+        request_state_set(r, REQUEST_PASSED); /* and counts once, whatever redirects follow */
         return NGX_DECLINED;
     }
     const weir *w = instance_weir(http->block.instance);

@@ -24,12 +24,6 @@ static struct asker asker_of(ngx_stream_session_t *s)
         .request = s, .connection = s->connection, .pool = s->connection->pool, .log = s->connection->log};
 }
 
-static weir_thread *thread_of(ngx_stream_session_t *s)
-{
-    const struct stream_weir *stream = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
-    return instance_thread(stream->block.instance, s->connection->log);
-}
-
 /* Decides, and keeps what was decided. Returns what nginx wants of a handler. */
 static ngx_int_t decide(ngx_stream_session_t *s, struct checked *checked, weir_thread *thread)
 {
@@ -62,7 +56,7 @@ ngx_int_t session_handler(ngx_stream_session_t *s)
         return NGX_DECLINED;
     }
     const struct stream_weir *stream = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
-    weir_thread *thread = thread_of(s);
+    weir_thread *thread = instance_ask(stream->block.instance, s->connection->log);
     if (thread == NULL) {
         return NGX_DECLINED;
     }
@@ -80,7 +74,8 @@ ngx_int_t session_log_handler(ngx_stream_session_t *s)
     if (state == NULL || state->status != SESSION_PASSED || state->checked->list->charges.nelts == 0) {
         return NGX_OK;
     }
-    weir_thread *thread = thread_of(s);
+    const struct stream_weir *stream = ngx_stream_get_module_main_conf(s, ngx_stream_weir_module);
+    weir_thread *thread = instance_thread(stream->block.instance, s->connection->log);
     const struct asker asker = asker_of(s);
     return thread == NULL || charge_all(&asker, state->checked, thread) ? NGX_OK : NGX_ERROR;
 }

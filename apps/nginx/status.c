@@ -147,6 +147,7 @@ static void write_table(struct text *text, const weir *w, const struct unkeyed_c
     write_row(text, "keys", stats.key_count);
     write_row(text, "room for keys", stats.key_capacity);
     write_row(text, "processes", stats.process_count);
+    write_row(text, "requests that passed without a limit, as their worker found no place", stats.unlimited_count);
     write_row(text, "nodes of the fleet", stats.live_nodes);
     write_row(text, "syncs", stats.sync_count);
     write_row(text, "syncs that failed", stats.sync_error_count);
@@ -252,9 +253,11 @@ static ngx_int_t answer_as(ngx_http_request_t *r, enum format configured)
         return result;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    const weir *w = http->block.instance != NULL && instance_thread(http->block.instance, r->connection->log) != NULL
-                        ? instance_weir(http->block.instance)
-                        : NULL;
+    if (http->block.instance == NULL) {
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+    }
+    (void) instance_thread(http->block.instance, r->connection->log); /* a worker without a place may read, too */
+    const weir *w = instance_weir(http->block.instance);
     if (w == NULL) {
         return NGX_HTTP_SERVICE_UNAVAILABLE;
     }

@@ -21,6 +21,7 @@
  *     weir_list_overrides, weir_make_key,
  *     weir_attach, weir_reset, weir_sync,
  *     weir_poll_fd, weir_get_stats,
+ *     weir_count_unlimited,
  *     weir_get_stats_sized,
  *     weir_top_offenders,
  *     weir_write_metrics,
@@ -406,12 +407,13 @@ WEIR_API int weir_open(const weir_options *options, weir **out, weir_error *erro
  * each kind of server.
  *
  * Returns 0 when the child is joined. -EINVAL: `w` is not shared, or this process has joined already.
- * -ENOSPC: max_processes are joined. The child may call again later.
+ * -ENOSPC: max_processes are joined. The child may call again later. Meanwhile it may read statistics, metrics and the
+ * status, and let requests pass (weir_count_unlimited).
  * -EAGAIN: no thread could be started. -ENOMEM: no locks could be made.
  * -EBUSY: another process has been opening the shared_name for half a minute.
  * -ENOSYS: a sandbox of the child forbids membarrier(2), which the weir uses.
  * -EXDEV: the child is in another PID namespace than the opener.
- * After an error the child may only join or close.
+ * After another error the child may only join or close.
  * Threads: nothing else may run on `w` in the same process. Progress: waits for no other process, but for one that
  * opens the same shared_name. Allocates: a thread and its descriptors.
  */
@@ -593,6 +595,13 @@ WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
  * Threads: any.
  */
 WEIR_API weir_thread *weir_attach(weir *w);
+
+/*
+ * Counts `requests` that the program lets pass without asking: weir_attach has returned NULL, or weir_join has failed.
+ * They count in weir_stats.unlimited_count, so that somebody learns of it. A child that has not joined may call this.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API void weir_count_unlimited(weir *w, uint64_t requests);
 
 /*
  * Charges what the thread's grants have used, releases the rest, and frees the handle. NULL is allowed.
@@ -971,6 +980,9 @@ typedef struct weir_stats {
     /* Denials, counted in denied_count too, of requests that may have had room: a preempted or stopped thread held
        units of the key for more than some 10 ms. A steady rise: more threads run than there are cores. */
     uint64_t stalled_denied_count;
+    /* Requests that passed without being asked, as weir_count_unlimited was told. Above 0: raise max_threads or
+       max_processes, or give /dev/shm more room. */
+    uint64_t unlimited_count;
 } weir_stats;
 
 /*

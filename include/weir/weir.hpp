@@ -1147,6 +1147,12 @@ class limiter
         return handle(::weir_attach(weir_));
     }
 
+    /* weir_count_unlimited: counts requests that pass without being asked, as there is no handle. */
+    void count_unlimited(std::uint64_t requests) const noexcept
+    {
+        ::weir_count_unlimited(weir_, requests);
+    }
+
     /*
      * weir_make_key. The key points to `bytes`, which stay readable for as long as the key is used. No bytes: the one
      * key of a policy that has a single global key.

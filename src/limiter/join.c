@@ -71,6 +71,7 @@ int weir_join(weir *w, weir_error *error)
     const uint32_t index = joined_enter(&w->limiter);
     named_unlock(lock_fd);
     if (index == JOINED_NONE) {
+        store_relaxed(&w->limiter.process.shared->stalled, 1); /* the others look for the dead at once */
         return error_set(error, -ENOSPC, "%u processes are joined, as many as may be; raise max_processes",
                          (unsigned) w->limiter.max_processes);
     }

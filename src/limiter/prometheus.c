@@ -162,6 +162,8 @@ static void add_process(struct text *text, const weir_stats *stats)
     add_metric(text, "weir_stalled_denied_checks_total", "counter",
                "Denials of requests that may have had room, while a stopped thread held units of the key.",
                stats->stalled_denied_count);
+    add_metric(text, "weir_unlimited_requests_total", "counter",
+               "Requests that the program let pass without asking, as it had no handle.", stats->unlimited_count);
     add_metric(text, "weir_memory_bytes", "gauge", "Memory reserved at open.", stats->memory_size);
 }
 

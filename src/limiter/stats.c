@@ -57,6 +57,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->report_count = load_relaxed(&fleet->report_count);
     stats->rejected_report_count = load_relaxed(&fleet->rejected_report_count);
     stats->override_count = load_relaxed(&w->shared->override_count);
+    stats->unlimited_count = load_relaxed(&w->shared->unlimited_count);
     stats->deferred_report_count = load_relaxed(&fleet->deferred_report_count);
     stats->urgent_sync_count = load_relaxed(&fleet->urgent_sync_count);
     stats->report_retry_count = load_relaxed(&fleet->report_retry_count);

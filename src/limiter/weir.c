@@ -54,6 +54,11 @@ weir_thread *weir_attach(weir *w)
     return thread_attach(&w->limiter, handle_token());
 }
 
+void weir_count_unlimited(weir *w, uint64_t requests)
+{
+    (void) add_relaxed(&w->shared->unlimited_count, requests); /* statistics */
+}
+
 void weir_detach(weir_thread *t)
 {
     if (t != NULL) {

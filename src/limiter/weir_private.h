@@ -31,6 +31,7 @@ struct weir_shared {
     pthread_mutex_t policy_lock;   /* see policy_lock.h */
     _Atomic uint32_t half_changed; /* 1: a process died while it changed policies */
     _Atomic uint64_t override_count;
+    _Atomic uint64_t unlimited_count;
     _Atomic uint64_t override_until_ns; /* fleet time at which the first override in force ends; 0: none does */
     pthread_mutex_t work_lock;          /* see leader.h; guards what follows */
     _Atomic uint32_t leader;            /* index of a joined process; JOINED_NONE: there is none */

@@ -235,7 +235,7 @@ int named_open(struct named *named, struct pages_owner *pages, const weir_option
  */
 static void disown_before_exec(const struct named *named, struct limiter *limiter)
 {
-    for (uint32_t i = 0; i < limiter->max_processes && named->first; i++) {
+    for (uint32_t i = 0; i < joined_high(limiter) && named->first; i++) {
         if (load_relaxed(&limiter->joined[i].pid) == (int32_t) getpid()) {
             store_relaxed(&limiter->joined[i].started, STARTED_NEVER);
         }
@@ -245,7 +245,7 @@ static void disown_before_exec(const struct named *named, struct limiter *limite
 static bool any_lives(const struct limiter *limiter)
 {
     bool lives = false;
-    for (uint32_t i = 0; i < limiter->max_processes; i++) {
+    for (uint32_t i = 0; i < joined_high(limiter); i++) {
         lives = lives || (load_acquire(&limiter->joined[i].pid) != 0 && !joined_is_dead(limiter, i));
     }
     return lives;

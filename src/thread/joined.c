@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/numbers.h"
 #include "thread/limiter.h"
 
 /* More than a line of /proc/PID/task/PID/stat up to the start time: some 20 numbers, and a name of 16 bytes. */
@@ -68,7 +69,7 @@ static uint32_t count_joined(struct limiter *limiter)
     uint32_t last = UINT32_MAX;
     for (;;) {
         uint32_t count = 0;
-        for (uint32_t i = 0; i < limiter->max_processes; i++) {
+        for (uint32_t i = 0; i < joined_high(limiter); i++) {
             const struct joined_process *entry = &limiter->joined[i];
             count += load_relaxed(&entry->pid) != 0 && load_relaxed(&entry->leaving) == 0;
         }
@@ -87,6 +88,20 @@ uint64_t joined_pid_namespace(void)
     return stat("/proc/self/ns/pid", &about) == 0 ? about.st_ino : 0;
 }
 
+uint32_t joined_high(const struct limiter *limiter)
+{
+    /* Acquire: pairs with joined_enter(). The lesser: a segment that is damaged may have any number. */
+    return (uint32_t) min_u64(load_acquire(&limiter->shared->joined_high), limiter->max_processes);
+}
+
+/* Before a process enters: all others look for it below the mark, also where it dies at once. */
+static void raise_high(struct limiter *limiter, uint32_t high)
+{
+    uint32_t last = load_relaxed(&limiter->shared->joined_high);
+    while (last < high && !cas_seq_cst(&limiter->shared->joined_high, &last, high)) {
+    }
+}
+
 uint32_t joined_enter(struct limiter *limiter)
 {
     struct process_stat own = {.started = 0};
@@ -94,7 +109,11 @@ uint32_t joined_enter(struct limiter *limiter)
     for (uint32_t i = 0; i < limiter->max_processes; i++) {
         struct joined_process *entry = &limiter->joined[i];
         int32_t free = 0;
-        if (load_relaxed(&entry->pid) == 0 && cas_acquire(&entry->pid, &free, (int32_t) getpid())) {
+        if (load_relaxed(&entry->pid) != 0) {
+            continue;
+        }
+        raise_high(limiter, i + 1);
+        if (cas_acquire(&entry->pid, &free, (int32_t) getpid())) {
             store_relaxed(&entry->started, own.started); /* until then the process is known by its id alone */
             (void) count_joined(limiter);
             return i;

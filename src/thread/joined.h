@@ -32,6 +32,9 @@ uint64_t joined_pid_namespace(void);
 /* Enters the calling process. Returns its index, or JOINED_NONE: all places are taken. */
 uint32_t joined_enter(struct limiter *limiter);
 
+/* Processes that have ever been joined have lower indices: a walk over places ends here. */
+uint32_t joined_high(const struct limiter *limiter);
+
 /* A process leaves: how many are left beside it. Then joined_leave(), by which its place is free. */
 uint32_t joined_leave_begin(struct limiter *limiter, uint32_t index);
 void joined_leave(struct limiter *limiter, uint32_t index);

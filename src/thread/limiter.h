@@ -31,6 +31,7 @@ struct limiter_shared {
     struct tick_line line;
     struct rcu rcu;
     _Atomic uint32_t thread_high;    /* threads[] in use lie below */
+    _Atomic uint32_t joined_high;    /* joined[] that were ever in use lie below */
     _Atomic uint32_t joined_count;   /* processes that have entered, and not begun to leave */
     _Atomic uint64_t repair_from_ns; /* no repair begins before, monotonic: a halt has failed */
     _Atomic uint32_t repairing;      /* joined_as + 1 of the process that repairs, or 0; above: a count (repair.c) */

@@ -79,7 +79,7 @@ static void drain_lanes(struct limiter *limiter)
     const uint32_t phase = load_relaxed(&rcu->phase); /* written under the lock */
     store_relaxed(&rcu->phase, phase ^ 1);
     fence_seq_cst(); /* [R3] */
-    for (uint32_t lane = 0; lane < limiter->max_processes * RCU_LANES; lane++) {
+    for (uint32_t lane = 0; lane < joined_high(limiter) * RCU_LANES; lane++) {
         unsigned looks = 0;
         while (load_acquire(&limiter->lanes[lane].inside[phase & 1]) != 0 && /* [R4] */
                wait_a_moment(limiter, lane / RCU_LANES, &looks)) {

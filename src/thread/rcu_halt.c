@@ -21,7 +21,7 @@ static uint32_t count_inside(const struct limiter *limiter, const bool *dead)
         const uint64_t owner = load_acquire(&shared->owner);
         inside += load_acquire(&shared->rcu_count) % 2 != 0 && !dead[handle_process(owner)]; /* [R2] */
     }
-    for (uint32_t lane = 0; lane < limiter->max_processes * RCU_LANES; lane++) {
+    for (uint32_t lane = 0; lane < joined_high(limiter) * RCU_LANES; lane++) {
         if (!dead[lane / RCU_LANES]) {
             inside += load_acquire(&limiter->lanes[lane].inside[0]) + load_acquire(&limiter->lanes[lane].inside[1]);
         }

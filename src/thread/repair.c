@@ -129,7 +129,7 @@ static void free_places(struct repair *r)
         }
     }
     thread_count(limiter); /* a process may have died between a free handle and the count */
-    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+    for (uint32_t process = 0; process < joined_high(limiter); process++) {
         if (r->dead[process]) {
             rcu_halt_forget_lanes(limiter, process);
             if (process != limiter->joined_as) {
@@ -167,10 +167,11 @@ static int repair(struct repair *r)
 
 void repair_next(struct limiter *limiter, uint32_t *cursor)
 {
+    const uint32_t high = joined_high(limiter); /* above 0: this process has entered */
     uint32_t looked = 0;
     do {
-        *cursor = (*cursor + 1) % limiter->max_processes;
-    } while (load_relaxed(&limiter->joined[*cursor].pid) == 0 && ++looked < limiter->max_processes);
+        *cursor = (*cursor + 1) % high;
+    } while (load_relaxed(&limiter->joined[*cursor].pid) == 0 && ++looked < high);
     if (*cursor != limiter->joined_as && joined_is_dead(limiter, *cursor)) {
         repair_all(limiter);
     }
@@ -181,7 +182,7 @@ static bool find_dead(struct repair *r)
 {
     const struct limiter *limiter = r->limiter;
     bool any = false;
-    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+    for (uint32_t process = 0; process < joined_high(limiter); process++) {
         r->dead[process] = process != limiter->joined_as && joined_is_dead(limiter, process);
         any = any || r->dead[process];
     }
@@ -265,7 +266,7 @@ int repair_before_entry(struct limiter *limiter)
         return -EUCLEAN;
     }
     uint32_t as = JOINED_NONE;
-    for (uint32_t process = 0; process < limiter->max_processes; process++) {
+    for (uint32_t process = 0; process < joined_high(limiter); process++) {
         r.dead[process] = load_relaxed(&limiter->joined[process].pid) != 0;
         as = r.dead[process] ? process : as;
     }

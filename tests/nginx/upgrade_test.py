@@ -19,7 +19,7 @@ import socket
 import subprocess
 import time
 
-from nginx_support import Load, Nginx, Skipped, alive, check_admitted, gateway_demo, http, lines, run, statuses
+from nginx_support import BUILD, Load, Nginx, Skipped, alive, check_admitted, gateway_demo, http, lines, run, statuses
 
 ZONE = "weir_limit_req_zone $arg_k zone={0}:1m rate=1r/m;"
 ONE = ZONE.format("one")
@@ -279,23 +279,68 @@ def test_nginx_starts_where_dev_shm_is_too_small():
             nginx.prefix = None  # the namespace's end takes it away
 
 
-def test_workers_that_find_no_place_let_requests_pass_until_there_is_one():
-    # 15 workers: 64 places. Stopped workers do not end, and keep their places over reloads.
-    with daemon(workers=15) as nginx, contextlib.ExitStack() as stack:
-        assert statuses(nginx, "/?k=1", 5) == [200] * 4 + [503]
-        stopped = set()
-        while len(stopped) < 60:
-            old = nginx.worker_pids()
-            for pid in old:
-                os.kill(pid, signal.SIGSTOP)
-                stack.callback(end_stopped, pid)
-            stopped |= old
-            os.kill(nginx.master_pid(), signal.SIGHUP)
-            nginx.until(lambda: len(nginx.worker_pids() - stopped) == 15)
-        nginx.until(lambda: lines(nginx, r"\[alert\].* weir: this process does not limit: .*64 processes are joined"))
-        assert 200 in statuses(nginx, "/?k=1", 40)
-        stack.close()
-        nginx.until(lambda: statuses(nginx, "/?k=1", 40) == [503] * 40)
+def stop_workers(nginx, stack, generations):
+    """Reloads so often. All workers before the last reload are stopped: they do not end, and keep their places."""
+    stopped = set()
+    for _ in range(generations):
+        old = nginx.worker_pids()
+        for pid in old:
+            os.kill(pid, signal.SIGSTOP)
+            stack.callback(end_stopped, pid)
+        stopped |= old
+        os.kill(nginx.master_pid(), signal.SIGHUP)
+        nginx.until(lambda: len(nginx.worker_pids() - stopped) == nginx.workers)
+
+
+def test_the_youngest_workers_limit_however_many_old_ones_still_serve():
+    for workers, generations in ((15, 6), (30, 3)):
+        with daemon(workers=workers) as nginx, contextlib.ExitStack() as stack:
+            assert statuses(nginx, "/?k=1", 5) == [200] * 4 + [503]
+            stop_workers(nginx, stack, generations)
+            assert statuses(nginx, "/?k=1", 60) == [503] * 60
+            assert not lines(nginx, r"\[alert\]"), nginx.log()
+            assert len(nginx.names()) == 1
+            # The places of the killed are free again, and those of reloads that end well are free at once.
+            stack.close()
+            for _ in range(3):
+                nginx.reload()
+            assert statuses(nginx, "/?k=1", 5) == [503] * 5
+
+
+def metric(nginx, name):
+    found = re.search(rf"^{name} (\d+)$", nginx.get("/status?format=prometheus").body, re.MULTILINE)
+    return int(found[1])
+
+
+def test_workers_that_find_no_place_count_what_passes_until_there_is_one():
+    server = "weir_limit_req_status 429; location / { weir_limit_req zone=one burst=3 nodelay; } location = /status { weir_status; }"
+    with daemon(ONE, server) as nginx:
+        assert statuses(nginx, "/?k=1", 5) == [200] * 4 + [429]
+        name, = nginx.names()
+        crowd = subprocess.Popen([BUILD + "/tests/nginx-crowd", "/" + name, name.split("-")[-2]], stdin=subprocess.PIPE,
+                                 stdout=subprocess.PIPE, text=True)
+        try:
+            assert crowd.stdout.readline() == "full\n"
+            begin = time.monotonic()
+            places = 0
+            # The crowd takes the place of the old worker, unless the new one is faster.
+            while places != 1024 or nginx.get("/?k=1").status != 200:
+                nginx.reload()
+                places = nginx.until(lambda: metric(nginx, "weir_processes") == 1024 and 1024)
+            before = metric(nginx, "weir_unlimited_requests_total")
+            assert statuses(nginx, "/?k=1", 30) == [200] * 30
+            assert metric(nginx, "weir_unlimited_requests_total") == before + 30
+            assert nginx.get("/status?format=json").status == nginx.get("/status?format=table").status == 200
+            told = lines(nginx, r"\[alert\].* weir: this worker does not limit: all 1,024 places are taken, .*; \d+ requests")
+            assert 1 <= len(told) <= len(lines(nginx, "start worker process ")) + (time.monotonic() - begin) // 60, told
+        finally:
+            crowd.stdin.close()
+            crowd.stdout.close()
+            crowd.wait(60)
+        nginx.until(lambda: statuses(nginx, "/?k=1", 40) == [429] * 40)
+        assert lines(nginx, r"\[notice\].* weir: this worker limits again; \d+ requests had passed without a limit")
+        # One after the other, the places of the killed ones are free, too.
+        nginx.until(lambda: metric(nginx, "weir_processes") <= 4)
 
 
 def end_stopped(pid):

@@ -174,6 +174,7 @@ int weir_write_status(const weir *w, char *buffer, size_t size)
     add_number(&text, "memory_bytes", stats.memory_size);
     tell_errors(&text, &w->fleet->stats);
     tell_estimate(&text, &w->fleet->stats);
+    add_number(&text, "unlimited", stats.unlimited_count);
     text_add(&text, "}\n");
     return (int) text.length;
 }

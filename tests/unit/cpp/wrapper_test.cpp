@@ -293,6 +293,9 @@ void checks()
     EXPECT(!handle.check(key, verdict) && verdict.retry_after() > 250ms);
     EXPECT(!limiter.reset(key) && handle.check(key, 5));
 
+    limiter.count_unlimited(3);
+    EXPECT(limiter.get_stats().unlimited_count == 3);
+
     weirpp::error why;
     weirpp::verdict never_again;
     const std::string outlaw = "198.51.100.8";

@@ -73,6 +73,7 @@ static void test_a_field_of_statistics_stays_where_it_is(void **state)
         FIELD(connection_attempt_count, 264),
         FIELD(process_count, 272),
         FIELD(stalled_denied_count, 280),
+        FIELD(unlimited_count, 288),
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].is != fields[i].was) {

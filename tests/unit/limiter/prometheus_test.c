@@ -187,6 +187,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
         "weir_threads",
         "weir_top_offenders_ratio",
         "weir_unknown_policy_checks_total",
+        "weir_unlimited_requests_total",
         "weir_untracked_checks_total",
         "weir_urgent_syncs_total",
         "weir_would_deny_total",

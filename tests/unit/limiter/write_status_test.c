@@ -216,7 +216,8 @@ static void test_a_node_of_a_fleet_writes_these_fields_in_this_order(void **stat
                                         "late_units",
                                         "memory_bytes",
                                         "errors",
-                                        "estimate_error"};
+                                        "estimate_error",
+                                        "unlimited"};
     struct nodes n;
     nodes_init(&n, policies, COUNT_OF(policies));
     node_open(&n, 0, 0);

@@ -43,6 +43,7 @@ static void open_sized(struct limiter *limiter, size_t max_keys, uint32_t thread
         .max_threads = threads,
         .max_processes = processes};
     assert_int_equal(limiter_open(limiter, &options), 0);
+    store_relaxed(&limiter->shared->joined_high, processes); /* tests write into places of others */
 }
 
 /* A limiter that three processes may use, of which this one is the first. */
@@ -427,6 +428,47 @@ static void test_processes_enter_free_places_and_leave_them_in_two_steps(void **
     assert_int_equal(joined_enter(&limiter), JOINED_NONE);
     assert_int_not_equal(joined_pid_namespace(), 0);
     assert_int_equal(limiter.pid_namespace, joined_pid_namespace());
+    limiter_close(&limiter);
+}
+
+/* Of 1,024 places three are used: who waits for readers, or looks for the dead, looks at those alone. */
+static void test_walks_over_places_end_at_the_highest_that_was_ever_in_use(void **state)
+{
+    (void) state;
+    struct limiter limiter = {.shared = NULL};
+    const struct limiter_options options = {
+        .process = {.max_keys = 1000, .max_log_units = 1000}, .max_threads = 1, .max_processes = JOINED_MOST};
+    assert_int_equal(limiter_open(&limiter, &options), 0);
+    assert_int_equal(joined_high(&limiter), 1);
+    assert_int_equal(joined_enter(&limiter), 1);
+    assert_int_equal(joined_enter(&limiter), 2);
+    assert_int_equal(joined_high(&limiter), 3);
+    joined_leave(&limiter, 2);
+    joined_leave(&limiter, 1);
+    assert_int_equal(joined_enter(&limiter), 1); /* the lowest that is free */
+    assert_int_equal(joined_high(&limiter), 3);
+    assert_int_equal(joined(&limiter), 2);
+    /* Nobody is there: a walk that came here would count a process, and wait for a reader without end. */
+    store_relaxed(&limiter.joined[3].pid, getpid());
+    for (size_t lane = 0; lane < RCU_LANES; lane++) {
+        store_relaxed(&limiter.lanes[3 * RCU_LANES + lane].inside[0], 1);
+        store_relaxed(&limiter.lanes[3 * RCU_LANES + lane].inside[1], 1);
+    }
+    joined_leave(&limiter, 1);
+    assert_int_equal(joined(&limiter), 1);
+    rcu_synchronize(&limiter);
+    static const bool dead[JOINED_MOST];
+    assert_true(rcu_halt(&limiter, dead));
+    rcu_halt_end(&limiter);
+    uint32_t cursor = 0;
+    for (size_t i = 0; i < 9; i++) {
+        repair_next(&limiter, &cursor);
+        assert_in_range(cursor, 0, 2);
+    }
+    /* In a segment that is damaged there may be any number. */
+    store_relaxed(&limiter.joined[3].pid, 0);
+    store_relaxed(&limiter.shared->joined_high, UINT32_MAX);
+    assert_int_equal(joined_high(&limiter), JOINED_MOST);
     limiter_close(&limiter);
 }
 
@@ -1297,6 +1339,7 @@ int main(void)
         cmocka_unit_test(test_a_handle_of_another_process_is_left_to_it),
         cmocka_unit_test(test_a_mark_is_of_one_process),
         cmocka_unit_test(test_processes_enter_free_places_and_leave_them_in_two_steps),
+        cmocka_unit_test(test_walks_over_places_end_at_the_highest_that_was_ever_in_use),
         cmocka_unit_test(test_a_process_is_dead_when_no_other_one_has_its_id_and_its_start),
         cmocka_unit_test(test_a_process_lives_while_any_of_its_threads_does),
         cmocka_unit_test(test_a_process_is_known_by_what_stands_behind_its_name),
