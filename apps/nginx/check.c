@@ -222,6 +222,33 @@ void check_note_unkeyed(const struct checked *checked, struct unkeyed_counts *co
     }
 }
 
+static bool texts_equal(const ngx_str_t *a, const ngx_str_t *b)
+{
+    return a->len == b->len && ngx_strncmp(a->data, b->data, a->len) == 0;
+}
+
+static bool has_asked(const struct checked *before, const struct check *check)
+{
+    for (size_t i = 0; i < before->count; i++) {
+        const struct check *asked = before->asked[i].check;
+        if (texts_equal(&asked->policy_name, &check->policy_name) && texts_equal(&asked->key.text, &check->key.text)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void check_leave_out(struct checked *checked, const struct checked *before)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < checked->count; i++) {
+        if (!has_asked(before, checked->asked[i].check)) {
+            checked->asked[kept++] = checked->asked[i];
+        }
+    }
+    checked->count = kept;
+}
+
 /* A queue alone lets its request wait. The library says how long, and then what a client is told. */
 static bool take_place(weir_thread *thread, struct checked *checked)
 {

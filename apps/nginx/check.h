@@ -92,6 +92,9 @@ struct checked *check_prepare(const struct asker *asker, const struct check_list
 void check_note_unkeyed(const struct checked *checked, struct unkeyed_counts *counts, ngx_pool_t *pool,
                         ngx_str_t *names);
 
+/* Leaves out what was asked before, in another location: the same policy, by the same text of a key. */
+void check_leave_out(struct checked *checked, const struct checked *before);
+
 /* Decides, and takes the units of a request that may pass. A queue that is asked alone gives a time to wait. */
 bool check_decide(weir_thread *thread, struct checked *checked);
 

@@ -6,6 +6,7 @@
 #include "block.h"
 #include "charge.h"
 #include "check.h"
+#include "redirect.h"
 #include "zone.h"
 
 void *configuration_create_http(ngx_conf_t *cf)
@@ -13,7 +14,7 @@ void *configuration_create_http(ngx_conf_t *cf)
     struct http_weir *http = ngx_pcalloc(cf->pool, sizeof(*http));
     if (http == NULL || ngx_array_init(&http->zones, cf->pool, 4, sizeof(struct zone *)) != NGX_OK ||
         ngx_array_init(&http->limits, cf->pool, 4, sizeof(struct limit *)) != NGX_OK ||
-        !block_begin(&http->block, cf)) {
+        ngx_array_init(&http->places, cf->pool, 4, sizeof(struct place)) != NGX_OK || !block_begin(&http->block, cf)) {
         return NULL;
     }
     return http;
@@ -28,6 +29,7 @@ void *configuration_create_location(ngx_conf_t *cf)
         location->check_status_code = NGX_CONF_UNSET_UINT;
         location->header_style = NGX_CONF_UNSET_UINT;
         location->dry_run = NGX_CONF_UNSET;
+        location->ask_again = NGX_CONF_UNSET;
     }
     return location;
 }
@@ -54,6 +56,12 @@ char *configuration_merge_location(ngx_conf_t *cf, void *outer, void *inner)
 {
     const struct location *outside = outer;
     struct location *location = inner;
+    struct http_weir *http = ngx_http_conf_get_module_main_conf(cf, ngx_http_weir_module);
+    ngx_conf_merge_value(location->ask_again, outside->ask_again, NGX_CONF_UNSET);
+    http->asks_again = http->asks_again || location->ask_again == 1;
+    if (!redirect_note(http, cf, outside, location)) {
+        return NGX_CONF_ERROR;
+    }
     check_inherit(&outside->list, &location->list);
     if (!charge_fits(&outside->list, cf) || !charge_fits(&location->list, cf)) {
         return NGX_CONF_ERROR;

@@ -13,14 +13,18 @@ extern ngx_module_t ngx_http_weir_module;
 /*
  * The main configuration.
  *
- * zones   struct zone *, in the order of the file
- * limits  struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
- * status  the index of $weir_limit_req_status among the variables of a request
+ * zones       struct zone *, in the order of the file
+ * limits      struct limit *, of all locations: a zone's bucket is as large as the largest burst of them
+ * places      struct place, of all locations that ask anything: for warnings (redirect.h)
+ * asks_again  some location has `weir_ask_again on`
+ * status      the index of $weir_limit_req_status among the variables of a request
  */
 struct http_weir {
     struct block block;
     ngx_array_t zones;
     ngx_array_t limits;
+    ngx_array_t places;
+    bool asks_again;
     ngx_int_t status;
 };
 
@@ -50,6 +54,7 @@ struct limit {
  * delay_log_level    one level less severe
  * check_status_code  where a check refuses
  * header_style       a weir_header_style, or HEADERS_OFF
+ * ask_again          1: a request that was decided is asked for what it was not asked for yet; unset: nobody has said
  */
 struct location {
     ngx_array_t limits;
@@ -60,6 +65,7 @@ struct location {
     ngx_uint_t check_status_code;
     ngx_uint_t header_style;
     ngx_flag_t dry_run;
+    ngx_flag_t ask_again;
 };
 
 static inline struct asker http_asker(ngx_http_request_t *r)

@@ -10,6 +10,7 @@
 #include "http_weir.h"
 #include "limit.h"
 #include "policies.h"
+#include "redirect.h"
 #include "request.h"
 #include "request_state.h"
 #include "status.h"
@@ -38,6 +39,8 @@ static ngx_command_t commands[] = {
      offsetof(struct location, status_code), &status_bounds},
     {ngx_string("weir_limit_req_dry_run"), EVERYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
      offsetof(struct location, dry_run), NULL},
+    {ngx_string("weir_ask_again"), EVERYWHERE | NGX_CONF_FLAG, ngx_conf_set_flag_slot, NGX_HTTP_LOC_CONF_OFFSET,
+     offsetof(struct location, ask_again), NULL},
     {ngx_string("weir_redis"), NGX_HTTP_MAIN_CONF | NGX_CONF_1MORE, redis_directive, NGX_HTTP_MAIN_CONF_OFFSET,
      offsetof(struct http_weir, block.redis), NULL},
     {ngx_string("weir_policies"), NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE12, policies_directive, NGX_HTTP_MAIN_CONF_OFFSET,
@@ -97,6 +100,7 @@ static ngx_int_t postconfiguration(ngx_conf_t *cf)
     if (!block_limits(&http->block)) {
         return NGX_OK;
     }
+    redirect_warn(http, cf);
     if (add_handler(cf, NGX_HTTP_PREACCESS_PHASE, limiter_place(cf), request_handler) != NGX_OK) {
         return NGX_ERROR;
     }

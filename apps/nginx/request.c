@@ -7,6 +7,11 @@
  * the last place of a queue in between; then the places taken are given back.
  *
  * Checks of policies come first, in one decision. What they took is given back where a limit refuses.
+ *
+ * A location with `weir_ask_again on` decides a request that was decided before: by the checks and limits that it was
+ * not asked for yet, all of them or none. Each such decision is a round. A request that one refuses gets back what it
+ * took in the rounds before, as a refused request takes nothing. A subrequest that is refused takes nothing either, and
+ * the request goes on with what it has.
  */
 #include "request.h"
 
@@ -38,9 +43,26 @@ struct queues {
     size_t count;
 };
 
-/* What was decided, and the policy or the limit that did; policy NULL: the limit. */
+/*
+ * What a request was asked for in one location.
+ *
+ * before   the round before; NULL: there was none
+ * taken    it took what it was asked for; else it was refused, and takes nothing
+ * refused  the request ends
+ */
+struct round {
+    const struct round *before;
+    struct checked *checked;
+    const struct queue *queues;
+    size_t queue_count;
+    bool taken;
+    bool refused;
+};
+
+/* What was decided, and the policy or the limit that did; policy NULL: the limit. `again`: not for the first time. */
 struct decision {
     bool refused;
+    bool again;
     ngx_msec_t delay;
     const ngx_str_t *policy;
     struct excess excess;
@@ -206,6 +228,16 @@ static struct decision decide(weir_thread *thread, struct checked *checked, stru
     return decision;
 }
 
+/* A subrequest that is refused after its request was decided refuses nothing but itself. */
+static void set_status(ngx_http_request_t *r, const struct decision *decision, enum request_status status)
+{
+    if (!decision->again) {
+        request_state_set(r, status);
+    } else if (r == r->main || status != REQUEST_REJECTED) {
+        request_state_add(r, status);
+    }
+}
+
 static ngx_int_t refuse(ngx_http_request_t *r, const struct location *location, const struct decision *decision)
 {
     if (decision->policy != NULL) {
@@ -213,7 +245,7 @@ static ngx_int_t refuse(ngx_http_request_t *r, const struct location *location, 
     } else {
         sentences_limiting(r, location, &decision->excess);
     }
-    request_state_set(r, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED);
+    set_status(r, decision, location->dry_run ? REQUEST_REJECTED_DRY_RUN : REQUEST_REJECTED);
     if (location->dry_run) {
         return NGX_DECLINED;
     }
@@ -227,7 +259,7 @@ static ngx_int_t act(ngx_http_request_t *r, const struct location *location, con
         return refuse(r, location, decision);
     }
     if (decision->delay == 0) {
-        request_state_set(r, REQUEST_PASSED);
+        set_status(r, decision, REQUEST_PASSED);
         return NGX_DECLINED;
     }
     if (decision->policy != NULL) {
@@ -235,16 +267,99 @@ static ngx_int_t act(ngx_http_request_t *r, const struct location *location, con
     } else {
         sentences_delaying(r, location, &decision->excess);
     }
-    request_state_set(r, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED);
+    set_status(r, decision, location->dry_run ? REQUEST_DELAYED_DRY_RUN : REQUEST_DELAYED);
     return location->dry_run ? NGX_DECLINED : wait_begin(r, decision->delay);
 }
 
 /* What a location without checks asks; nothing changes it. */
 static struct checked no_checks;
 
+static bool has_queue(const struct round *round, const struct zone *zone)
+{
+    size_t i = 0;
+    while (i < round->queue_count && round->queues[i].zone != zone) {
+        i++;
+    }
+    return i < round->queue_count;
+}
+
+/* Leaves out what the request was asked for in a round. */
+static void leave_out(const struct round *round, struct checked *checked, struct queues *queues)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < queues->count; i++) {
+        if (!has_queue(round, queues->all[i].zone)) {
+            queues->all[kept++] = queues->all[i];
+        }
+    }
+    queues->count = kept;
+    if (checked->count != 0) {
+        check_leave_out(checked, round->checked);
+    }
+}
+
+/* A round of the request, in memory of its pool; NULL: there is none. */
+static struct round *make_round(ngx_http_request_t *r, const struct round *before, struct checked *checked,
+                                const struct queues *queues)
+{
+    struct round *round = ngx_palloc(r->pool, sizeof(*round));
+    struct queue *kept = ngx_palloc(r->pool, (queues->count + 1) * sizeof(*kept));
+    if (round == NULL || kept == NULL) {
+        return NULL;
+    }
+    ngx_memcpy(kept, queues->all, queues->count * sizeof(*kept));
+    *round = (struct round){.before = before, .checked = checked, .queues = kept, .queue_count = queues->count};
+    return request_state_keep_round(r, round) == NGX_OK ? round : NULL;
+}
+
+/* Gives back what the request took in a round, and in those before. */
+static void take_back(weir_thread *thread, const struct round *round)
+{
+    for (; round != NULL; round = round->before) {
+        if (round->taken) {
+            check_take_back(thread, round->checked);
+        }
+        for (size_t i = 0; i < round->queue_count && round->taken; i++) {
+            weir_refund(thread, &round->queues[i].key, 1);
+        }
+    }
+}
+
+/* Of several decisions clients are told the one that refused, or else the one with the least left. */
+static void tell_strictest(ngx_http_request_t *r, const struct location *location, const struct decision *decision,
+                           const struct checked *checked)
+{
+    const struct checked *told = request_state_checked(r);
+    if (checked->policy != NULL && (decision->refused || told == NULL || told->policy == NULL ||
+                                    checked->verdict.remaining < told->verdict.remaining)) {
+        (void) request_state_keep(r, location, checked); /* there is a state, of the round before */
+    }
+}
+
+/* What a round comes to, beside its decision. */
+static void end_round(ngx_http_request_t *r, const struct location *location, const struct decision *decision,
+                      struct round *round, weir_thread *thread)
+{
+    const bool refused = decision->refused && !location->dry_run;
+    round->taken = !decision->refused;
+    round->refused = refused;
+    if (refused && r != r->main) {
+        (void) request_state_keep_round(r, round->before); /* the next subrequest is asked anew */
+        return;
+    }
+    if (refused) {
+        take_back(thread, round->before);
+    }
+    if (decision->again) {
+        tell_strictest(r, location, decision, round->checked);
+    }
+}
+
 /* Decides by all limits and checks of the location. */
 static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *location, weir_thread *thread, const weir *w)
 {
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    const struct round *before = http->asks_again ? request_state_round(r) : NULL;
     const struct asker asker = http_asker(r);
     struct queues queues;
     struct checked *checked = location->list.checks.nelts != 0 ? check_prepare(&asker, &location->list, w) : &no_checks;
@@ -252,13 +367,22 @@ static ngx_int_t decide_all(ngx_http_request_t *r, const struct location *locati
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
     note_unkeyed_checks(r, checked);
+    for (const struct round *round = before; round != NULL; round = round->before) {
+        leave_out(round, checked, &queues);
+    }
     if (queues.count + checked->count == 0) {
         return NGX_DECLINED;
     }
-    if (checked->count != 0 && request_state_keep(r, location, checked) != NGX_OK) {
+    struct round *round = http->asks_again ? make_round(r, before, checked, &queues) : NULL;
+    if ((http->asks_again && round == NULL) ||
+        (before == NULL && checked->count != 0 && request_state_keep(r, location, checked) != NGX_OK)) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-    const struct decision decision = decide(thread, checked, &queues);
+    struct decision decision = decide(thread, checked, &queues);
+    if (round != NULL) {
+        decision.again = request_state_is_decided(r);
+        end_round(r, location, &decision, round, thread);
+    }
     return act(r, location, &decision);
 }
 
@@ -284,34 +408,60 @@ static ngx_int_t decide_one(ngx_http_request_t *r, const struct location *locati
     return act(r, location, &decision);
 }
 
+/* Whether a request that was decided is asked here for what it was not asked for yet. */
+static bool asks_again(const ngx_http_request_t *r, const struct location *location)
+{
+    const struct round *round = location->ask_again == 1 ? request_state_round(r) : NULL;
+    return location->ask_again == 1 && (round == NULL || !round->refused);
+}
+
 ngx_int_t request_handler(ngx_http_request_t *r)
 {
     const struct location *location = ngx_http_get_module_loc_conf(r, ngx_http_weir_module);
     const ngx_uint_t limit_count = location->limits.nelts;
     const ngx_uint_t check_count = location->list.checks.nelts;
-    if (limit_count + check_count == 0 || request_state_is_decided(r)) {
+    const bool decided = limit_count + check_count != 0 && request_state_is_decided(r);
+    if (limit_count + check_count == 0 || (decided && !asks_again(r, location))) {
         return NGX_DECLINED;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_ask(http->block.instance, r->connection->log);
+    ngx_log_t *log = r->connection->log;
+    weir_thread *thread =
+        decided ? instance_thread(http->block.instance, log) : instance_ask(http->block.instance, log);
     if (thread == NULL) {
-        request_state_set(r, REQUEST_PASSED); /* and counts once, whatever redirects follow */
+        request_state_add(r, REQUEST_PASSED); /* and counts once, whatever redirects follow */
         return NGX_DECLINED;
     }
     const weir *w = instance_weir(http->block.instance);
-    return check_count == 0 && limit_count == 1 ? decide_one(r, location, thread, w)
-                                                : decide_all(r, location, thread, w);
+    return check_count == 0 && limit_count == 1 && !http->asks_again ? decide_one(r, location, thread, w)
+                                                                     : decide_all(r, location, thread, w);
+}
+
+/* Charges for the checks of one decision. False: no memory. */
+static bool charge(ngx_http_request_t *r, const struct checked *checked)
+{
+    if (checked == NULL || checked->count == 0 || checked->list->charges.nelts == 0) {
+        return true;
+    }
+    const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
+    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
+    const struct asker asker = http_asker(r);
+    return thread == NULL || charge_all(&asker, checked, thread);
 }
 
 ngx_int_t request_log_handler(ngx_http_request_t *r)
 {
     /* With log_subrequest nginx logs subrequests, too. */
-    const struct checked *checked = r == r->main ? request_state_checked(r) : NULL;
-    if (checked == NULL || checked->list->charges.nelts == 0 || !request_state_passed(r)) {
+    if (r != r->main || !request_state_passed(r)) {
         return NGX_OK;
     }
     const struct http_weir *http = ngx_http_get_module_main_conf(r, ngx_http_weir_module);
-    weir_thread *thread = instance_thread(http->block.instance, r->connection->log);
-    const struct asker asker = http_asker(r);
-    return thread == NULL || charge_all(&asker, checked, thread) ? NGX_OK : NGX_ERROR;
+    if (!http->asks_again) {
+        return charge(r, request_state_checked(r)) ? NGX_OK : NGX_ERROR;
+    }
+    bool done = true;
+    for (const struct round *round = request_state_round(r); round != NULL; round = round->before) {
+        done = charge(r, round->checked) && done;
+    }
+    return done ? NGX_OK : NGX_ERROR;
 }

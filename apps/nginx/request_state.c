@@ -13,11 +13,21 @@ const ngx_str_t request_state_words[] = {
 
 #define WORD_COUNT (sizeof(request_state_words) / sizeof(request_state_words[0]))
 
-/* What the checks of a request came to, and their location. And what the request had no key for: see unkeyed.h. */
+/*
+ * What the checks of a request came to, and their location; the last of its rounds; and what the request had no key for:
+ * see unkeyed.h.
+ */
 struct request_state {
     const struct location *location;
     const struct checked *checked;
+    const struct round *round;
     ngx_str_t unkeyed;
+};
+
+/* The order in which a status says more than another one. */
+static const unsigned ranks[] = {
+    [REQUEST_UNDECIDED] = 0,       [REQUEST_PASSED] = 1,           [REQUEST_DELAYED] = 2,
+    [REQUEST_DELAYED_DRY_RUN] = 3, [REQUEST_REJECTED_DRY_RUN] = 4, [REQUEST_REJECTED] = 5,
 };
 
 /* Does nothing: by the function the state is told from other cleanups. */
@@ -50,6 +60,13 @@ enum request_status request_state_get(const ngx_http_request_t *r)
         }
     }
     return REQUEST_UNDECIDED;
+}
+
+void request_state_add(ngx_http_request_t *r, enum request_status status)
+{
+    if (ranks[status] > ranks[request_state_get(r)]) {
+        request_state_set(r, status);
+    }
 }
 
 /* The state of a request, made where there is none; NULL: no memory. */
@@ -85,6 +102,22 @@ ngx_str_t *request_state_unkeyed(ngx_http_request_t *r)
 {
     struct request_state *state = have_state(r);
     return state != NULL ? &state->unkeyed : NULL;
+}
+
+ngx_int_t request_state_keep_round(ngx_http_request_t *r, const struct round *round)
+{
+    struct request_state *state = have_state(r);
+    if (state == NULL) {
+        return NGX_ERROR;
+    }
+    state->round = round;
+    return NGX_OK;
+}
+
+const struct round *request_state_round(const ngx_http_request_t *r)
+{
+    const struct request_state *state = find_state(r);
+    return state != NULL ? state->round : NULL;
 }
 
 const struct checked *request_state_checked(const ngx_http_request_t *r)

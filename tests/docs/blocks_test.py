@@ -276,7 +276,7 @@ def nginx_accepts(block, place):
     text = re.sub(r"modules/(\w+\.so)", lambda name: str((built if (built / name[1]).exists() else SYSTEM_MODULES) / name[1]), text)
     (place / "policies.yaml").write_text("policies:\n" + "".join(
         f"  - {{name: {name}, limits: [{{algorithm: token_bucket, limit: 100, period: 1s}}]}}\n"
-        for name in ("api", "api/free", "network", "traffic", "connections", "lookups")))
+        for name in ("api", "api/free", "network", "php", "traffic", "connections", "lookups")))
     head = f"pid {place}/pid;\nerror_log {place}/error.log;\nevents {{}}\n"
     path = place / "nginx.conf"
     modules, rest = re.match(r"((?:load_module[^\n]*\n)*)(.*)", text, re.S).groups()
