@@ -14,8 +14,8 @@ const ngx_str_t request_state_words[] = {
 #define WORD_COUNT (sizeof(request_state_words) / sizeof(request_state_words[0]))
 
 /*
- * What the checks of a request came to, and their location; the last of its rounds; and what the request had no key for:
- * see unkeyed.h.
+ * What the checks of a request came to, and their location; the last of its rounds; and what the request had no key
+ * for: see unkeyed.h.
  */
 struct request_state {
     const struct location *location;
