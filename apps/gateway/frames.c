@@ -176,8 +176,15 @@ static void take(struct loop *loop, size_t *count, uint32_t *listener, struct ke
         *count = 0;
         loop->frames[0] = next;
     }
+    const struct listen_socket *socket = &loop->worker->sockets[found];
     *listener = found;
-    note_client(loop, *count, &loop->worker->sockets[found]);
+    note_client(loop, *count, socket);
+    const struct loops_packet packet = {loop->datagrams[*count].data, loop->datagrams[*count].size,
+                                        &loop->requests.from[*count], &loop->locals[*count], socket};
+    if (loops_take(&loop->loops, &packet, loop->now)) {
+        rings_free(loop->lane.parts.rings, loop->datagrams[*count].data);
+        return;
+    }
     ++*count;
 }
 

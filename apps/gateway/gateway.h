@@ -21,6 +21,7 @@
  *   secret.c    Redis's password
  *   session.c   which client has which socket to the backend; shares.c: which of them makes way
  *   ports.c     which client has which local port, in a file that outlives the gateway
+ *   loops.c     packets that answer each other without end
  *   local.c     which of this host's addresses a packet came to
  *   listeners.c the addresses it listens on; listen_socket.c: a thread's socket of one;
  *               listening.c: those of the start
@@ -59,12 +60,12 @@
 #define GATEWAY_SESSIONS_MIN 16
 
 /*
- * Descriptors that are not for clients: one for each thread and one for each of its sockets, HTTP connections, probes,
- * the link to Redis and some to spare.
+ * Descriptors that are not for clients: two for each thread and one for each of its listeners, HTTP connections,
+ * probes, the link to Redis and some to spare.
  */
 #define GATEWAY_HTTP_CONNECTIONS 32
 #define GATEWAY_DESCRIPTORS(threads, listeners, backends)                                                              \
-    ((1 + (listeners)) * (threads) + (backends) + GATEWAY_HTTP_CONNECTIONS + 32)
+    ((2 + (listeners)) * (threads) + (backends) + GATEWAY_HTTP_CONNECTIONS + 32)
 
 /* Read by the main thread; by others those that are in force from the start to the end. */
 struct gateway_options {
@@ -109,9 +110,11 @@ struct counters {
     _Atomic uint64_t would_deny[POLICIES_MAX];                   /* packets that shadow mode let pass */
     _Atomic uint64_t dropped[POLICIES_MAX];                      /* of `checked`, denied */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
-    _Atomic uint64_t unsendable;   /* passed, but the backend's socket or a session was not to be had */
-    _Atomic uint64_t without_port; /* of `unsendable`, of new clients for which no port had rested */
-    _Atomic uint64_t refused;      /* by the backend, as far as UDP tells */
+    _Atomic uint64_t unsendable;              /* passed, but the backend's socket or a session was not to be had */
+    _Atomic uint64_t without_port;            /* of `unsendable`, of new clients for which no port had rested */
+    _Atomic uint64_t refused;                 /* by the backend, as far as UDP tells */
+    _Atomic uint64_t invalid_sources, looped; /* packets that are in no other count: see loops.h */
+    _Atomic uint64_t loops;                   /* found */
     _Atomic uint64_t replies, lost_replies;
     _Atomic uint64_t sessions, sessions_moved;
     _Atomic uint64_t sessions_evicted[USE_COUNT];  /* by their use then */

@@ -115,6 +115,7 @@ bool listeners_serve(struct gateway *gateway, unsigned number)
     (void) pthread_mutex_lock(&gateway->listeners.mutex);
     listener->is_open = false;
     listener->is_in_force = true;
+    (void) atomic_fetch_add_explicit(&gateway->listeners.generation, 1, memory_order_relaxed); /* the mutex orders */
     (void) pthread_mutex_unlock(&gateway->listeners.mutex);
     xdp_set_listener(gateway->xdp, number, &listener->address, forwards);
     return good;
@@ -125,6 +126,7 @@ void listeners_remove(struct gateway *gateway, unsigned number)
     xdp_set_listener(gateway->xdp, number, NULL, false);
     (void) pthread_mutex_lock(&gateway->listeners.mutex);
     gateway->listeners.all[number].is_in_force = false;
+    (void) atomic_fetch_add_explicit(&gateway->listeners.generation, 1, memory_order_relaxed); /* the mutex orders */
     (void) pthread_mutex_unlock(&gateway->listeners.mutex);
     for (unsigned i = 0; i < gateway->worker_count; i++) {
         struct worker *worker = &gateway->workers[i];

@@ -14,6 +14,7 @@
 #define WEIR_GATEWAY_LISTENERS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -39,6 +40,7 @@ struct listener {
 struct listeners {
     pthread_mutex_t mutex; /* of changes by the main thread, and of readers that are others */
     struct listener all[LISTENER_SLOTS];
+    _Atomic uint32_t generation; /* grows with each change of those in force; written under the mutex */
 };
 
 /* A listener to be added. */

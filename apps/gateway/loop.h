@@ -9,6 +9,7 @@
 
 #include "burst.h"
 #include "decision.h"
+#include "loops.h"
 #include "outbox.h"
 #include "proxy.h"
 #include "session.h"
@@ -31,6 +32,7 @@ struct loop {
     uint64_t refused;                     /* errors of the backend's sockets when they were read or opened */
     uint64_t sent_before, refused_before; /* of `to_backend`, at the end of the last run */
     struct backends_view view;
+    struct loops loops;
     unsigned char proxy_header[PROXY_HEADER_MAX]; /* of the client whose packets wait in `to_backend` */
     uint32_t listener;                            /* whose packets are in `requests` */
     bool has_locals;                              /* some of `locals` are set */

@@ -104,8 +104,12 @@ void run_next(struct loop *loop, size_t message)
 {
     run_end(loop);
     const struct client client = {loop->requests.from[message], loop->locals[message], loop->listener};
-    loop->session = session_of(&loop->sessions, &client, loop->now_ms); /* may end another one, so after the flush */
+    struct session *session = session_of(&loop->sessions, &client, loop->now_ms); /* may end another one */
     const int error = errno;
+    loop->session = session;
+    if (session != NULL) {
+        loops_note(&loop->loops, &session->runs, &client.address, loop->now);
+    }
     introduce(loop, &client);
     if (evicted_needed(loop) != loop->evicted_needed) {
         tell_of_evictions_slow(loop);

@@ -42,6 +42,7 @@ struct session {
     uint64_t name;   /* the client's: see ports_client() */
     uint16_t port;   /* of its socket; 0: it has the client's, see backends/transparent.h */
     uint8_t backend; /* its place: see backends/view.h */
+    uint32_t runs;   /* of packets of the client: see loops_note() */
     struct client client;
 };
 

@@ -72,6 +72,13 @@ static void add_evicted(struct text *text, const struct gateway *gateway)
     }
 }
 
+/* By the gateway and by the kernel. */
+static uint64_t invalid_sources(struct gateway *gateway)
+{
+    struct xdp_status kernel;
+    return SUM(gateway, invalid_sources) + (xdp_get_status(gateway->xdp, &kernel) ? kernel.invalid_sources : 0);
+}
+
 static unsigned count_waiting(struct gateway *gateway)
 {
     return (unsigned) __builtin_popcountll(atomic_load(&gateway->waiting));
@@ -118,6 +125,12 @@ struct text write_metrics(struct gateway *gateway)
     metric(&text, "without_port_packets_total", "counter",
            "Packets of new clients that were not forwarded as no local port had rested; they are unsendable, too.",
            SUM(gateway, without_port));
+    metric(
+        &text, "invalid_source_packets_total", "counter",
+        "Packets dropped as no client has their source: port 0, an address of a listener or a backend, and the like.",
+        invalid_sources(gateway));
+    metric(&text, "loops_total", "counter", "Clients that were found to be gateways or echoes.", SUM(gateway, loops));
+    metric(&text, "looped_packets_total", "counter", "Packets dropped of such clients.", SUM(gateway, looped));
     text.length += report_metrics(&gateway->backends, text.bytes + text.length, text.size - text.length);
     metric(&text, "reply_packets_total", "counter", "Replies sent to clients.", SUM(gateway, replies));
     metric(&text, "lost_reply_packets_total", "counter", "Replies that could not be sent to their client.",
@@ -250,10 +263,10 @@ struct text write_status(struct gateway *gateway)
     add(&text,
         "\"bytes\":{\"offered\":%" PRIu64 ",\"passed\":%" PRIu64 ",\"replies\":%" PRIu64 "},\"lost_replies\":%" PRIu64
         ",\"evicted_sessions\":%" PRIu64 ",\"evicted_waiting\":%" PRIu64 ",\"evicted_used\":%" PRIu64
-        ",\"moved_sessions\":%" PRIu64 ",",
+        ",\"moved_sessions\":%" PRIu64 ",\"invalid_sources\":%" PRIu64 ",\"loops\":%" PRIu64 ",\"looped\":%" PRIu64 ",",
         SUM(gateway, offered_bytes), SUM(gateway, passed_bytes), SUM(gateway, replied_bytes),
         SUM(gateway, lost_replies), SUM(gateway, sessions_evicted[USE_ANSWERED]) + waiting + used, waiting, used,
-        SUM(gateway, sessions_moved));
+        SUM(gateway, sessions_moved), invalid_sources(gateway), SUM(gateway, loops), SUM(gateway, looped));
     add_waiting(&text, gateway);
     add(&text, "\"listeners\":[");
     add_listeners(&text, gateway, ",", true);

@@ -74,6 +74,21 @@ static void note_locals(struct loop *loop, bool asks_local, size_t received)
     loop->has_locals = asks_local;
 }
 
+/* Leaves out packets of no client. How many are left. */
+static size_t sift(struct loop *loop, const struct listen_socket *socket, size_t count)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct datagram datagram = loop->datagrams[i];
+        const struct loops_packet packet = {datagram.data, datagram.size, &loop->requests.from[datagram.message],
+                                            &loop->locals[datagram.message], socket};
+        if (!loops_take(&loop->loops, &packet, loop->now)) {
+            loop->datagrams[kept++] = datagram;
+        }
+    }
+    return kept;
+}
+
 /* One burst from the clients of a listener. False: there was none. */
 static bool receive(struct loop *loop, uint32_t listener)
 {
@@ -91,8 +106,9 @@ static bool receive(struct loop *loop, uint32_t listener)
     size_t total = 0;
     while ((count = burst_split(requests, received, &cursor, loop->datagrams)) != 0) {
         loop->merged += count_merged(requests, loop->datagrams, count);
-        forward(loop, decision_make(&loop->decision, count));
-        total += count;
+        const size_t kept = sift(loop, socket, count);
+        forward(loop, decision_make(&loop->decision, kept));
+        total += kept;
     }
     run_end(loop);
     bump(&loop->worker->counters.received[listener], total);
@@ -144,6 +160,9 @@ static void publish_counters(struct loop *loop)
     publish(&counters->unsendable, to_backend->added - to_backend->sent + loop->without_session);
     publish(&counters->without_port, loop->without_port);
     publish(&counters->refused, to_backend->refused + loop->refused);
+    publish(&counters->invalid_sources, loop->loops.invalid_sources);
+    publish(&counters->looped, loop->loops.looped);
+    publish(&counters->loops, loop->loops.loops);
     publish(&counters->replied_bytes, loop->to_clients.sent_bytes);
     publish(&counters->lost_replies, loop->to_clients.added - loop->to_clients.sent);
     publish(&counters->sessions, loop->sessions.count);
@@ -233,10 +252,12 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     loop->now_ms = ports_now();
     loop->now = loop->decision.now = (uint32_t) (loop->now_ms / 1000);
     for (int i = 0; i < count; i++) {
-        /* The lane, a socket of a listener, or a session. */
+        /* The lane, answers to questions, a socket of a listener, or a session. */
         const uintptr_t offset = (uintptr_t) events[i].data.ptr - (uintptr_t) worker->sockets;
         if (events[i].data.ptr == &loop->lane) {
             has_frames = true;
+        } else if (events[i].data.ptr == &loop->loops) {
+            loops_read(&loop->loops, loop->now);
         } else if (offset < sizeof(worker->sockets)) {
             ready |= UINT32_C(1) << offset / sizeof(worker->sockets[0]);
         } else {
@@ -245,6 +266,7 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     }
     run_flush_replies(loop);
     update_backends(loop);
+    loops_update(&loop->loops);
     for (; ready != 0; ready &= ready - 1) {
         const uint32_t listener = (uint32_t) __builtin_ctz(ready);
         received |= (uint32_t) receive(loop, listener) << listener;
@@ -329,6 +351,18 @@ static int open_lane(struct worker *worker)
     return result;
 }
 
+/* 0 or a negative errno value. */
+static int open_loops(struct worker *worker)
+{
+    struct loop *loop = worker->loop;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &loop->loops};
+    const int result = loops_open(&loop->loops, &worker->gateway->listeners, &loop->view);
+    if (result == 0 && epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, loop->loops.fd, &event) != 0) {
+        return -errno;
+    }
+    return result;
+}
+
 int worker_open(struct worker *worker, struct gateway *gateway)
 {
     const struct gateway_options *options = &gateway->options;
@@ -344,6 +378,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
     if (result == 0) {
         loop->worker = worker;
         loop->run = NO_RUN;
+        loop->loops.fd = -1;
         view_init(&loop->view, &gateway->backends, &worker->reports);
         loop->decision.xdp.xdp = gateway->xdp;
         loop->decision.record = record_view(gateway->record, (unsigned) (worker - gateway->workers));
@@ -358,6 +393,7 @@ int worker_open(struct worker *worker, struct gateway *gateway)
         loop->sessions.transparent = options->transparent;
     }
     result = result == 0 ? open_lane(worker) : result;
+    result = result == 0 ? open_loops(worker) : result;
     if (result != 0) {
         log_line(WEIR_LOG_ERROR, "cannot start a thread with %u sessions: %s", gateway->sessions, strerror(-result));
         worker_close(worker);
@@ -371,6 +407,7 @@ void worker_close(struct worker *worker)
     if (worker->loop != NULL) {
         session_table_close(&worker->loop->sessions);
         lane_close(&worker->loop->lane);
+        loops_close(&worker->loop->loops);
         free(worker->loop);
         worker->loop = NULL;
     }

@@ -7,7 +7,7 @@ Forwarding past the network stack (AF_XDP), between three network namespaces: fo
 The gateway is at one end of a veth pair. Its clients are at the other end, and so is the router to the host of the backends.
 
 Guards: apps/gateway/xsk/forward.c, apps/gateway/xsk/lane.c, apps/gateway/xsk/rings.c, apps/gateway/xsk/hops.c,
-apps/gateway/xsk/route.c, apps/gateway/frames.c, apps/gateway/run.c, apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/link.c
+apps/gateway/xsk/route.c, apps/gateway/frames.c, apps/gateway/run.c, apps/gateway/loops.c, apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/link.c
 """
 import contextlib
 import ctypes
@@ -26,7 +26,7 @@ import threading
 import time
 
 from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
-from support import Fixture, gateway_demo, late_answers, POLICIES, run, Skipped
+from support import Fixture, forge, gateway_demo, late_answers, POLICIES, run, Skipped
 
 GATEWAY, CLIENTS, BACKENDS = host_names("fcb")
 HERE, ROUTER, ROUTER6 = "10.77.1.1", "10.77.1.2", "fd77::2"
@@ -272,6 +272,25 @@ def test_limits_are_the_same():
                 f.child.send_signal(signal.SIGHUP)
                 f.until(lambda: f.status()["reloads"] == 1)
                 assert one.send(10, back=10) == 10
+
+
+def test_packets_of_no_client_and_questions_of_gateways_go_no_farther():
+    with network(), Backend() as backend, Backend(BACKEND6) as backend6:
+        for of, source, to in ((backend, "10.77.1.3", HERE), (backend6, "fd77::3", "fd77::1")):
+            with gateway(backends=[of], listen="") as f, Client(f, source, to) as client:
+                warm(f, client)
+                before, frames = f.status(), f.count()["received"]
+                for n, (address, port) in enumerate(((BACKEND if of is backend else BACKEND6, int(of.text.rpartition(":")[2])), (to, f.port),
+                                                     (source, 0), (source, 17)), 1):
+                    with on(CLIENTS):
+                        forge((address, port), (to, f.port))
+                    f.until(lambda n=n: f.status()["invalid_sources"] == n)
+                assert f.count()["received"] == frames + 1, f.count()  # the others were dropped in the kernel
+                nonce = os.urandom(16)
+                client.socket.send(b"weir: a gateway?" + nonce)
+                assert client.socket.recv(100) == b"weir: a gateway." + nonce
+                assert f.status()["offered"] == before["offered"] and f.count()["received"] == frames + 2
+                client.ask(10, 3)
 
 
 def test_a_source_that_is_denied_is_dropped_in_the_kernel_before():

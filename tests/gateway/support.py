@@ -141,6 +141,26 @@ def ask(client, data=b"?"):
     return client.recv(65536)
 
 
+def forge(source, to, data=b"forged"):
+    """Sends a packet with a source of our choice. `source` and `to`: address and port."""
+    (address, port), (there, there_port) = source, to
+    udp = struct.pack("!4H", port, there_port, 8 + len(data), 0) + data
+    if ":" in there:
+        own, target = socket.inet_pton(socket.AF_INET6, address), socket.inet_pton(socket.AF_INET6, there)
+        pseudo = own + target + struct.pack("!2I", len(udp), 17) + udp + b"\0" * (len(udp) % 2)
+        total = sum(struct.unpack(f"!{len(pseudo) // 2}H", pseudo))
+        while total >> 16:
+            total = (total & 0xffff) + (total >> 16)
+        udp = udp[:6] + struct.pack("!H", ~total & 0xffff or 0xffff) + udp[8:]
+        packet = struct.pack("!IHBB", 6 << 28, len(udp), 17, 64) + own + target + udp
+        family = socket.AF_INET6
+    else:
+        packet = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0) + socket.inet_aton(address) + socket.inet_aton(there) + udp
+        family = socket.AF_INET
+    with socket.socket(family, socket.SOCK_RAW, socket.IPPROTO_RAW) as s:
+        s.sendto(packet, (there, 0))
+
+
 def late_answers(f, clients, held, release):
     """
     The first client asks, and the backend works on it while the others come. Then all are answered: `held` is what the backend

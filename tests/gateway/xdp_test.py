@@ -20,7 +20,7 @@ import tempfile
 import time
 
 from hosts import addresses, host_names, hosts, ip, LIBC, on, wire
-from support import Fixture, Redis, run, Skipped
+from support import Fixture, forge, Redis, run, Skipped
 
 GATEWAY, CLIENTS = host_names("ab")
 FIRST, SECOND = "10.77.1.2", "10.77.1.3"
@@ -282,6 +282,27 @@ def test_packets_to_each_listener_are_dropped():
             other.settimeout(20)
             to_other.send()
             assert other.recv(100)
+
+
+def test_packets_of_no_client_are_dropped_in_the_kernel():
+    for option in ("wire", "wire,mode=generic"):
+        with gateway("--listen", "10.77.9.1:7001", "--listen", ":7002", "--listen", "[fd77::1]:7003", option=option) as f:
+            of_none = [(FIRST, 0), (FIRST, 7), (FIRST, 19), ("10.77.1.1", f.port), ("10.77.9.1", 7001), ("10.77.9.1", 7002), ("10.77.1.1", 7002)]
+            of_some = [(FIRST, 1), (FIRST, 9), (FIRST, f.port), (SECOND, 7001), (SECOND, 7002)]
+            of_none6 = [("fd77::2", 0), ("fd77::2", 37), ("fd77::1", 7002), ("fd77::1", 7003)]
+            of_some6 = [("fd77::2", 7002), ("fd77::2", 7003), ("fd77::2", 8)]
+            dropped = offered = 0
+            for sources, places in ((of_none, (("10.77.1.1", f.port), ("10.77.9.1", 7001), ("10.77.1.1", 7002))),
+                                    (of_some, (("10.77.1.1", f.port),)), (of_none6, (("fd77::1", 7002), ("fd77::1", 7003))),
+                                    (of_some6, (("fd77::1", 7003),))):
+                for source in sources:
+                    for to in places:
+                        with on(CLIENTS):
+                            forge(source, to)
+                        dropped, offered = dropped + (sources in (of_none, of_none6)), offered + (sources in (of_some, of_some6))
+                        status = f.until(lambda: (s := f.status())["invalid_sources"] + s["offered"] >= dropped + offered and s)
+                        assert (status["invalid_sources"], status["offered"]) == (dropped, offered), (source, to, status)
+            assert f"\nweir_gateway_invalid_source_packets_total {dropped}\n" in f.get("/metrics") and f.status()["kernel"]["dropped"] == 0
 
 
 def test_shadow_mode_and_the_overall_limit_drop_nothing_in_the_kernel():

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Drops packets of sources and networks that the gateway denies until a time. Looks at UDP packets to the addresses and
- * ports that the gateway listens on; fragments and all other packets pass untouched.
+ * Drops packets of sources and networks that the gateway denies until a time, and those whose source no client has.
+ * Looks at UDP packets to the addresses and ports that the gateway listens on; fragments and all other packets pass
+ * untouched.
  *
  * There are two programs. `drop_denied` does that alone. `drop_or_forward` also hands plain packets to the gateway by
  * AF_XDP, past the network stack: those to a listener that are not dropped, and those of backends to sessions of the
@@ -89,6 +90,9 @@ struct {
 
 struct drop_target target;
 
+/* Packets dropped as no client has their source. */
+__u64 invalid_sources __attribute__((aligned(64)));
+
 /*
  * When the boot clock was read last: the time above the low CLOCK_BITS bits, and in these the jiffies of then. The
  * clock is read once a jiffy, as a reading waits for all loads under way. Both are in one word, as several cores write
@@ -99,7 +103,7 @@ struct drop_target target;
 #define CLOCK_MASK (((__u64) 1 << CLOCK_BITS) - 1)
 __u64 clock_word __attribute__((aligned(64)));
 
-/* What is_target4() and is_target6() say of a packet. */
+/* What find_listener4() and find_listener6() say of a packet. */
 enum {
     IS_TARGET = 1,   /* it is to a listener */
     IS_FORWARDED = 2 /* and that listener's packets are taken past the stack */
@@ -225,8 +229,11 @@ static __always_inline int is_broadcast(__be32 address)
     return bpf_map_lookup_elem(&locals, &key) != NULL;
 }
 
-/* Whether the gateway listens on an address of IPv4, and how. `any`: on this port it listens on every address. */
-static __always_inline int is_target4(__be32 address, __u16 port)
+/*
+ * Whether the gateway listens on an address of IPv4, and how. `any`: on this port it listens on every address. Not
+ * static, as is_denied_key().
+ */
+__attribute__((noinline)) int find_listener4(__u32 address, __u32 port)
 {
     int any = 0;
     for (__u32 i = 0; i < DROP_LISTENERS; i++) {
@@ -247,11 +254,12 @@ static __always_inline int is_target4(__be32 address, __u16 port)
     return any && is_local(4, &address, sizeof(address)) ? any : 0;
 }
 
-/* The same of IPv6. */
-static __always_inline int is_target6(const struct in6_addr *address, __u16 port)
+/* The same of IPv6; the address in its two halves, as they are in memory. */
+__attribute__((noinline)) int find_listener6(__u64 first, __u64 second, __u32 port)
 {
+    const __u64 halves[2] = {first, second};
     __u32 words[4];
-    __builtin_memcpy(words, address, sizeof(words));
+    __builtin_memcpy(words, halves, sizeof(words));
     int any = 0;
     for (__u32 i = 0; i < DROP_LISTENERS; i++) {
         if (i >= target.listener_count) {
@@ -270,6 +278,19 @@ static __always_inline int is_target6(const struct in6_addr *address, __u16 port
         }
     }
     return any && is_local(6, words, sizeof(words)) ? any : 0;
+}
+
+/* What ../loops.h says of sources that no client has. Backends are left to the gateway. */
+static __always_inline int is_of_no_client(__be16 port)
+{
+    return port == 0 || port == bpf_htons(7) || port == bpf_htons(13) || port == bpf_htons(17) ||
+           port == bpf_htons(19) || port == bpf_htons(37);
+}
+
+static __always_inline int drop_invalid(void)
+{
+    __sync_fetch_and_add(&invalid_sources, 1);
+    return XDP_DROP;
 }
 
 static __always_inline __u16 fold(__u64 sum)
@@ -368,7 +389,10 @@ static __always_inline int look_v4(const struct xdp_md *context, const void *at,
         return XDP_PASS;
     }
     const __u32 length = bpf_ntohs(udp->len);
-    const int found = is_target4(ip->daddr, udp->dest);
+    const int found = find_listener4(ip->daddr, udp->dest);
+    if (found && (is_of_no_client(udp->source) || find_listener4(ip->saddr, udp->source))) {
+        return drop_invalid();
+    }
     if (found && drop_v4(ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0) == XDP_DROP) {
         return XDP_DROP;
     }
@@ -398,7 +422,14 @@ static __always_inline int look_v6(const struct xdp_md *context, const void *at,
         return XDP_PASS;
     }
     const __u32 length = bpf_ntohs(udp->len);
-    const int found = is_target6(&ip->daddr, udp->dest);
+    __u64 from[2];
+    __u64 to[2];
+    __builtin_memcpy(from, &ip->saddr, sizeof(from));
+    __builtin_memcpy(to, &ip->daddr, sizeof(to));
+    const int found = find_listener6(to[0], to[1], udp->dest);
+    if (found && (is_of_no_client(udp->source) || find_listener6(from[0], from[1], udp->source))) {
+        return drop_invalid();
+    }
     if (found && drop_v6(&ip->saddr, length > sizeof(*udp) ? length - sizeof(*udp) : 0) == XDP_DROP) {
         return XDP_DROP;
     }

@@ -180,6 +180,11 @@ struct drop_session *xdp_link_sessions(struct xdp_link *link)
     return link->sessions;
 }
 
+uint64_t xdp_link_invalid_sources(const struct xdp_link *link)
+{
+    return __atomic_load_n(&link->program->bss->invalid_sources, __ATOMIC_RELAXED);
+}
+
 bool xdp_link_set_queue(struct xdp_link *link, uint32_t queue, int fd)
 {
     return bpf_map_update_elem(bpf_map__fd(link->program->maps.queues), &queue, &fd, BPF_ANY) == 0;

@@ -39,6 +39,9 @@ struct drop_target *xdp_link_target(struct xdp_link *link);
 /* By port. NULL: the program does not forward. */
 struct drop_session *xdp_link_sessions(struct xdp_link *link);
 
+/* Packets that the program has dropped as no client has their source. */
+uint64_t xdp_link_invalid_sources(const struct xdp_link *link);
+
 /* Tells the program the AF_XDP socket of a receive queue. False: errno says why not. */
 bool xdp_link_set_queue(struct xdp_link *link, uint32_t queue, int fd);
 

@@ -42,6 +42,12 @@ struct drop_session *xdp_link_sessions(struct xdp_link *link)
     return NULL;
 }
 
+uint64_t xdp_link_invalid_sources(const struct xdp_link *link)
+{
+    (void) link;
+    return 0;
+}
+
 bool xdp_link_set_queue(struct xdp_link *link, uint32_t queue, int fd)
 {
     (void) link;

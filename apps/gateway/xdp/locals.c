@@ -105,6 +105,11 @@ void locals_look(struct locals *locals, void (*set)(void *arg, const struct drop
     *locals = (struct locals){.known = now, .count = count};
 }
 
+bool locals_have(const struct locals *locals, const struct drop_key *address)
+{
+    return has(locals->known, locals->count, address);
+}
+
 void locals_close(struct locals *locals)
 {
     free(locals->known);

@@ -20,6 +20,9 @@ struct locals {
 
 /* Calls `set` for each address that is new, and for each that is gone. Keeps what it knows where memory is short. */
 void locals_look(struct locals *locals, void (*set)(void *arg, const struct drop_key *address, bool there), void *arg);
+/* Whether an address was there at the last look. The key has prefix 0. */
+bool locals_have(const struct locals *locals, const struct drop_key *address);
+
 void locals_close(struct locals *locals);
 
 #endif

@@ -407,7 +407,8 @@ bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)
                                .drops = xdp->limits != NULL,
                                .keys = xdp->limits != NULL ? held_count(&xdp->held) : 0,
                                .packets = atomic_load(&xdp->packets),
-                               .bytes = atomic_load(&xdp->bytes)};
+                               .bytes = atomic_load(&xdp->bytes),
+                               .invalid_sources = xdp_link_invalid_sources(xdp->link)};
     return true;
 }
 

@@ -58,6 +58,7 @@ struct xdp_status {
     bool forwards;                /* the program can hand packets to AF_XDP */
     uint32_t keys;                /* that are held */
     uint64_t packets, bytes;      /* dropped */
+    uint64_t invalid_sources;     /* packets dropped as no client has their source: see ../loops.h */
 };
 
 /* Whether an option can be taken: "eth0", and behind it ",mode=native" or ",mode=generic", and ",forward". */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The program that drops packets in the kernel, run on drawn packets with a table that is half full, against arrays
- * that say of each source and network whether it is denied; and denials that end meanwhile. Skipped where the kernel
- * loads no program for this user.
+ * that say of each source and network whether it is denied; denials that end meanwhile; and packets between listeners.
+ * Skipped where the kernel loads no program for this user.
  *
  * Guards: apps/gateway/xdp/drop.bpf.c, apps/gateway/xdp/drop.h, apps/gateway/xdp/lines.c
  */
@@ -12,6 +12,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/udp.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -250,6 +251,88 @@ static void expect_until(int family, uint64_t until_ns, uint64_t *rng)
     assert_true(sure > 1);
 }
 
+/* An end of a packet: addresses and ports of which there are few, so that sources are often those of listeners. */
+struct end {
+    uint8_t address[16];
+    uint16_t port;
+};
+
+static struct end draw_end(int family, uint64_t *rng)
+{
+    static const char *const addresses[FAMILIES][4] = {{"10.77.1.1", "10.77.1.2", "10.77.9.1", "203.0.113.9"},
+                                                       {"fd77::1", "fd77::2", "fd77::9:1", "2001:db8::9"}};
+    static const uint16_t ports[] = {PORT, PORT + 1, PORT + 2, 0, 1, 7, 9, 13, 17, 18, 19, 37, 53, 65535};
+    struct end end = {.port = ports[random_below(rng, sizeof(ports) / sizeof(ports[0]))]};
+    assert_int_equal(inet_pton(family == V4 ? AF_INET : AF_INET6, addresses[family][random_below(rng, 4)], end.address),
+                     1);
+    return end;
+}
+
+static bool is_end(int family, const struct end *end, const char *address, uint16_t port)
+{
+    uint8_t bytes[16] = {0};
+    assert_int_equal(inet_pton(family == V4 ? AF_INET : AF_INET6, address, bytes), 1);
+    return end->port == port && memcmp(bytes, end->address, sizeof(bytes)) == 0;
+}
+
+/* The listeners of set_target(), and one on every address of this host, at the next port. */
+static bool is_listener(int family, const struct end *end)
+{
+    const char *first = family == V4 ? "10.77.1.1" : "fd77::1";
+    const char *second = family == V4 ? "10.77.9.1" : "fd77::9:1";
+    return is_end(family, end, first, PORT) || is_end(family, end, first, PORT + 1) ||
+           is_end(family, end, second, PORT + 1);
+}
+
+static uint32_t write_between(int family, const struct end *from, const struct end *to, uint8_t *out)
+{
+    const uint32_t size = write_packet(family, 0, out);
+    const size_t at = ETH_HLEN + (family == V4 ? offsetof(struct iphdr, saddr) : offsetof(struct ipv6hdr, saddr));
+    const size_t length = family == V4 ? 4 : 16;
+    const uint16_t ports[] = {htons(from->port), htons(to->port)};
+    memcpy(out + at, from->address, length);
+    memcpy(out + at + length, to->address, length);
+    memcpy(out + at + 2 * length, ports, sizeof(ports)); /* the header of UDP follows the addresses */
+    return size;
+}
+
+static void test_drawn_packets_are_dropped_where_no_client_has_their_source(void **state)
+{
+    (void) state;
+    uint64_t rng = begin();
+    uint64_t dropped = d.program->bss->invalid_sources;
+    const uint64_t before = dropped;
+    const uint32_t one = 1;
+    d.program->bss->target.listeners[FAMILIES] =
+        (struct drop_listener){.is_v4 = 1, .is_v6 = 1, .any = 1, .port = htons(PORT + 1)};
+    d.program->bss->target.listener_count = FAMILIES + 1;
+    for (int family = V4; family < FAMILIES; family++) {
+        for (int i = 0; i < 2; i++) {
+            struct drop_key key = {.family = family == V4 ? 4 : 6};
+            const char *address =
+                i == 0 ? (family == V4 ? "10.77.1.1" : "fd77::1") : (family == V4 ? "10.77.9.1" : "fd77::9:1");
+            assert_int_equal(inet_pton(family == V4 ? AF_INET : AF_INET6, address, key.address), 1);
+            assert_int_equal(bpf_map_update_elem(bpf_map__fd(d.program->maps.locals), &key, &one, BPF_ANY), 0);
+        }
+    }
+    for (int n = 0; n < PACKETS; n++) {
+        uint8_t packet[128];
+        const int family = (int) random_below(&rng, FAMILIES);
+        const struct end from = draw_end(family, &rng);
+        const struct end to = draw_end(family, &rng);
+        struct bpf_test_run_opts options = {.sz = sizeof(options), .data_in = packet, .repeat = 1};
+        options.data_size_in = write_between(family, &from, &to, packet);
+        const bool of_service = from.port == 0 || from.port == 7 || from.port == 13 || from.port == 17 ||
+                                from.port == 19 || from.port == 37;
+        const bool expected = to.port != 0 && is_listener(family, &to) && (of_service || is_listener(family, &from));
+        assert_int_equal(bpf_prog_test_run_opts(bpf_program__fd(d.program->progs.drop_denied), &options), 0);
+        assert_int_equal(options.retval, expected ? XDP_DROP : XDP_PASS);
+        dropped += expected;
+        assert_int_equal(d.program->bss->invalid_sources, dropped);
+    }
+    assert_in_range(dropped - before, PACKETS / 100, PACKETS / 2);
+}
+
 static void test_a_denial_ends_at_its_time(void **state)
 {
     (void) state;
@@ -271,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_denial_ends_at_its_time),
+        cmocka_unit_test(test_drawn_packets_are_dropped_where_no_client_has_their_source),
         cmocka_unit_test(test_drawn_packets_are_dropped_where_their_source_or_network_is_denied),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_drop", tests, open_program, close_program);

@@ -105,6 +105,12 @@ struct drop_target *xdp_link_target(struct xdp_link *link)
     return &made.target;
 }
 
+uint64_t xdp_link_invalid_sources(const struct xdp_link *link)
+{
+    (void) link;
+    return 0;
+}
+
 void xdp_link_set_local(struct xdp_link *link, const struct drop_key *address, bool there)
 {
     (void) link;
