@@ -3,7 +3,7 @@
  * Sources and networks as keys of limits.
  *
  * A source is an IPv4 address, 4 bytes, or the first half of an IPv6 address, 8 bytes. A network is an address whose
- * bits behind the prefix are 0, 4 or 16 bytes, and one byte with the prefix. So one form names networks of any prefix.
+ * bits behind the prefix are 0, 4 or 16 bytes, and one byte with the prefix, as weir_network_form() has them.
  */
 #ifndef WEIR_GATEWAY_NETWORK_H
 #define WEIR_GATEWAY_NETWORK_H
@@ -11,17 +11,12 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <weir/weir.h>
-
 #include "address.h"
 
 #define NETWORK_KEY_SIZE 17
 
 /* How many bits of an IPv6 address are a source. */
 #define SOURCE_PREFIX 64
-
-/* The form of keys that are networks: 198.51.100.0/24, 2001:db8::/48. */
-extern const weir_key_form network_form;
 
 /* An IPv4 address, or an IPv6 address that stands for one. */
 bool network_is_v4(const struct address *address);

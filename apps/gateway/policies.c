@@ -94,8 +94,7 @@ bool policies_start(struct policies *policies, weir *w, const char *path, const 
     }
     bool good = policy_look_may_start(&look, path, allow_missing) && has_room(policies, &look) &&
                 policy_look_has_kinds(&look, kinds, path, allow_missing);
-    if (good && (!policy_look_name_sources(w, &error) || !policy_look_name_networks(w, &look, &error) ||
-                 weir_load_policies(w, path, &error) != 0)) {
+    if (good && (!policy_look_name_keys(w, &look, &error) || weir_load_policies(w, path, &error) != 0)) {
         log_line(WEIR_LOG_ERROR, "%s", error.message);
         good = false;
     }
@@ -159,7 +158,7 @@ bool policies_reload(struct policies *policies, weir *w, const char *path, const
                  path, lost.bytes);
     } else if (!has_room(policies, &look) || !policy_look_has_kinds(&look, kinds, path, allow_missing)) {
         good = false;
-    } else if (!policy_look_name_networks(w, &look, &error) || weir_load_policies(w, path, &error) != 0) {
+    } else if (!policy_look_name_keys(w, &look, &error) || weir_load_policies(w, path, &error) != 0) {
         log_line(WEIR_LOG_ERROR, "policies stay as they were: %s", error.message);
         good = false;
     } else {

@@ -2,8 +2,11 @@
 /* See policy_kind.h. */
 #include "policy_kind.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "network.h"
 
 #define V4_BITS 32
 #define V6_BITS 128
@@ -76,4 +79,38 @@ bool policy_kind_read(const char *name, struct policy_kind *out)
 bool policy_kind_concerns(const struct policy_kind *kind, bool v4)
 {
     return kind->scope == SCOPE_SOURCE || kind->scope == SCOPE_OVERALL || (kind->scope == SCOPE_NETWORK_V4) == v4;
+}
+
+/* The key of all packets has no bytes, and so its text has no letters. */
+static size_t write_overall(char *out, size_t size, const void *key, size_t length)
+{
+    (void) out;
+    (void) size;
+    (void) key;
+    (void) length;
+    return 0;
+}
+
+static size_t read_overall(void *out, size_t size, const char *text)
+{
+    (void) out;
+    (void) size;
+    return *text == '\0' ? 0 : SIZE_MAX;
+}
+
+static const weir_key_form overall_form = {write_overall, read_overall,
+                                           "\"\" (\"overall:\"), the one key of all packets"};
+
+const weir_key_form *policy_kind_form(const struct policy_kind *kind)
+{
+    switch (kind->scope) {
+    case SCOPE_SOURCE:
+        return weir_address_form(SOURCE_PREFIX);
+    case SCOPE_NETWORK_V4:
+    case SCOPE_NETWORK_V6:
+        return weir_network_form(kind->scope == SCOPE_NETWORK_V4 ? 4 : 6, kind->prefix);
+    case SCOPE_OVERALL:
+    default:
+        return &overall_form;
+    }
 }

@@ -16,6 +16,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <weir/weir.h>
+
 #include "kinds/packet_kind.h"
 
 enum policy_scope { SCOPE_SOURCE, SCOPE_NETWORK_V4, SCOPE_NETWORK_V6, SCOPE_OVERALL };
@@ -36,6 +38,9 @@ extern const char *const policy_kind_names[POLICY_KIND_COUNT];
 
 /* Reads the name of a policy or of one of its tiers. False: the gateway uses no policy of that name. */
 bool policy_kind_read(const char *name, struct policy_kind *out);
+
+/* The form of a policy's keys: 198.51.100.7, 198.51.100.0/24, or nothing where all packets have one key. */
+const weir_key_form *policy_kind_form(const struct policy_kind *kind);
 
 /* Whether packets of IPv4, or of IPv6, are checked by the policy. */
 bool policy_kind_concerns(const struct policy_kind *kind, bool v4);

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "log.h"
-#include "network.h"
 #include "policy_kind.h"
 
 /* The policies that one packet is checked by, at most. */
@@ -76,24 +75,13 @@ bool policy_look_is_tier(const char *name)
     return strchr(name, '/') != NULL;
 }
 
-/* Sources are addresses: overrides in the file and in Redis, and lists, name them as such. */
-bool policy_look_name_sources(weir *w, weir_error *error)
-{
-    return weir_set_key_form(w, "source", weir_address_form(SOURCE_PREFIX), error) == 0 &&
-           weir_set_key_form(w, "source_bytes", weir_address_form(SOURCE_PREFIX), error) == 0;
-}
-
-/* The networks of a file that has been looked at, and sources by kind of their packets. */
-bool policy_look_name_networks(weir *w, const struct policy_look *look, weir_error *error)
+bool policy_look_name_keys(weir *w, const struct policy_look *look, weir_error *error)
 {
     for (size_t i = 0; i < look->count; i++) {
-        const char *name = look->listed[i].name;
+        char name[WEIR_MAX_NAME + 1]; /* of the policy, for a tier */
         struct policy_kind kind;
-        if (policy_look_is_tier(name) || !policy_kind_read(name, &kind) || kind.scope == SCOPE_OVERALL) {
-            continue;
-        }
-        const weir_key_form *form = kind.scope == SCOPE_SOURCE ? weir_address_form(SOURCE_PREFIX) : &network_form;
-        if (weir_set_key_form(w, name, form, error) != 0) {
+        (void) snprintf(name, sizeof(name), "%.*s", (int) strcspn(look->listed[i].name, "/"), look->listed[i].name);
+        if (policy_kind_read(name, &kind) && weir_set_key_form(w, name, policy_kind_form(&kind), error) != 0) {
             return false;
         }
     }
@@ -135,19 +123,19 @@ static bool fits_a_packet(const struct policy_look *look, const char *path, weir
 }
 
 /*
- * Loads a file into a weir that looks at it. The first time tells which networks the file has; the second one reads
- * the overrides of networks by name.
+ * Loads a file into a weir that looks at it. The first time tells which policies the file has; the second one reads
+ * the overrides by the names of their keys.
  */
 static bool load_look(struct policy_look *look, const char *path, weir_error *error)
 {
-    if (!policy_look_name_sources(look->weir, error) || weir_load_policies(look->weir, path, error) != 0) {
+    if (weir_load_policies(look->weir, path, error) != 0) {
         return false;
     }
     if (!take_list(look)) {
         (void) snprintf(error->message, sizeof(error->message), "%s", "out of memory");
         return false;
     }
-    return fits_a_packet(look, path, error) && policy_look_name_networks(look->weir, look, error) &&
+    return fits_a_packet(look, path, error) && policy_look_name_keys(look->weir, look, error) &&
            weir_load_policies(look->weir, path, error) == 0;
 }
 

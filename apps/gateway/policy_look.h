@@ -55,9 +55,8 @@ bool policy_look_has_kinds(const struct policy_look *look, const struct packet_k
 /* Logs which kinds cost more than a policy lets pass at once: none of their packets would pass. */
 void policy_look_tell_costs(const struct policy_look *look, const struct packet_kinds *kinds);
 
-/* Gives the keys of sources, and of the networks of a file, their forms: overrides and lists name addresses. */
-bool policy_look_name_sources(weir *w, weir_error *error);
-bool policy_look_name_networks(weir *w, const struct policy_look *look, weir_error *error);
+/* Gives the keys of a file's policies their forms: overrides, in the file and in Redis, and lists name addresses. */
+bool policy_look_name_keys(weir *w, const struct policy_look *look, weir_error *error);
 
 /* Whether a gateway may start with the file; if not, logs why. */
 bool policy_look_may_start(const struct policy_look *look, const char *path, bool allow_missing);

@@ -10,8 +10,9 @@
 #include "policy_probe.h"
 #include "tell_policies.h"
 
-enum { OPTION_QUIET = OPTION_OWN, OPTION_COUNT };
-static const struct option_form options[OPTION_COUNT] = {COMMON_OPTIONS, [OPTION_QUIET] = {"quiet", 'q', false}};
+enum { OPTION_KEYS = OPTION_OWN, OPTION_QUIET, OPTION_COUNT };
+static const struct option_form options[OPTION_COUNT] = {
+    COMMON_OPTIONS, [OPTION_KEYS] = {"keys", 0, true}, [OPTION_QUIET] = {"quiet", 'q', false}};
 
 static const char help[] = "Usage: weir check [OPTION]... FILE...\n"
                            "\n"
@@ -20,6 +21,9 @@ static const char help[] = "Usage: weir check [OPTION]... FILE...\n"
                            "error, as FILE:LINE:COLUMN: sentence.\n"
                            "\n"
                            "Options:\n"
+                           "      --keys=FORM    what the keys of overrides are: gateway, as weir-gateway has\n"
+                           "                     them, or bytes; else gateway where all policies have names\n"
+                           "                     that it uses\n"
                            "  -q, --quiet        no output but what is wrong\n"
                            "      --json         the policies as data: one line of JSON\n"
                            "      --color=WHEN   auto (default), always or never\n"
@@ -113,9 +117,10 @@ static void tell_fault(struct output *out, const char *path, const weir_error *e
 }
 
 /* Loads a file and copies its policies. `error` has a sentence where the result is not 0. */
-static int load_file(const char *path, weir *w, struct listed_policies *policies, weir_error *error)
+static int load_file(const char *path, enum probe_keys keys, weir *w, struct listed_policies *policies,
+                     weir_error *error)
 {
-    const int result = policy_probe_load(w, path, error);
+    const int result = policy_probe_load_keys(w, path, keys, NULL, error);
     if (result == 0 && !listed_policies_take(policies, w)) {
         return error_set(error, -ENOMEM, "out of memory");
     }
@@ -123,14 +128,14 @@ static int load_file(const char *path, weir *w, struct listed_policies *policies
 }
 
 /* Returns the exit code of this file. */
-static int check_file(struct output *out, const char *path)
+static int check_file(struct output *out, const char *path, enum probe_keys keys)
 {
     weir *w;
     weir_error error;
     struct listed_policies policies = {NULL, 0, 0};
     int code;
     const bool opened = policy_probe_open(NULL, &w, &error) == 0;
-    const int result = opened ? load_file(path, w, &policies, &error) : -ENOMEM;
+    const int result = opened ? load_file(path, keys, w, &policies, &error) : -ENOMEM;
     if (result == 0) {
         tell_good(out, policy_probe_name(path), w, &policies);
         code = CODE_GOOD;
@@ -180,14 +185,20 @@ static int check_all_files(const struct arguments *arguments, struct output *out
 {
     struct tally tally = {0, 0, 0};
     int code = CODE_GOOD;
+    enum probe_keys keys;
     if (!is_usable(arguments)) {
+        return CODE_USAGE;
+    }
+    if (!policy_probe_read_keys(arguments->values[OPTION_KEYS], &keys)) {
+        (void) fprintf(stderr, "%s: --keys is \"%s\"; give gateway or bytes\n", arguments->command,
+                       arguments->values[OPTION_KEYS]);
         return CODE_USAGE;
     }
     out->quiet = arguments->values[OPTION_QUIET] != NULL;
     output_open(out, NULL, '{');
     output_open(out, "files", '[');
     for (size_t i = 0; i < arguments->operand_count; i++) {
-        const int one = check_file(out, arguments->operands[i]);
+        const int one = check_file(out, arguments->operands[i], keys);
         tally.good += one == CODE_GOOD;
         tally.bad += one == CODE_BAD;
         tally.unread += one == CODE_UNASKED;

@@ -17,9 +17,10 @@
 #include "policy/words.h"
 #include "tell_policies.h"
 
-enum { OPTION_BY = OPTION_OWN, OPTION_POLICIES, OPTION_PREFIX, OPTION_REDIS, OPTION_UNTIL, OPTION_COUNT };
+enum { OPTION_BY = OPTION_OWN, OPTION_KEYS, OPTION_POLICIES, OPTION_PREFIX, OPTION_REDIS, OPTION_UNTIL, OPTION_COUNT };
 static const struct option_form options[OPTION_COUNT] = {COMMON_OPTIONS,
                                                          [OPTION_BY] = {"by", 0, true},
+                                                         [OPTION_KEYS] = {"keys", 0, true},
                                                          [OPTION_UNTIL] = {"until", 0, true},
                                                          [OPTION_POLICIES] = {"policies", 0, true},
                                                          [OPTION_PREFIX] = {"prefix", 0, true},
@@ -38,6 +39,9 @@ static const char help[] = "Usage: weir override list [OPTION]...\n"
                            "\n"
                            "Options:\n"
                            "      --by=NAME        who changes (the login name, behind sudo too)\n"
+                           "      --keys=FORM      what keys are: gateway, as weir-gateway has them, or\n"
+                           "                       bytes; else gateway where all policies of --policies have\n"
+                           "                       names that it uses\n"
                            "      --until=TIME     set: the override ends by itself, at a time in UTC, as\n"
                            "                       2026-12-01T00:00Z, or after a duration: 90m, 2h, 7d\n"
                            "      --policies=FILE  the policy file of the nodes: values must fit its\n"
@@ -375,7 +379,11 @@ static int run_action(struct override_session *s, const struct action *action, c
     const char *given = s->arguments->values[OPTION_PREFIX];
     const char *prefix = given != NULL ? given : "weir";
     weir_error error;
-    switch (override_trial_open(&s->trial, prefix, s->arguments->values[OPTION_POLICIES], &error)) {
+    enum probe_keys keys;
+    if (!policy_probe_read_keys(s->arguments->values[OPTION_KEYS], &keys)) {
+        return fail_usage(s->arguments, "--keys is gateway or bytes");
+    }
+    switch (override_trial_open(&s->trial, prefix, s->arguments->values[OPTION_POLICIES], keys, &error)) {
     case TRIAL_OPENED:
         break;
     case TRIAL_PREFIX:

@@ -17,9 +17,10 @@
 #define TRIAL_PERIOD_NS UINT64_C(7200000000000)
 
 enum trial_opened override_trial_open(struct override_trial *out, const char *prefix, const char *path,
-                                      weir_error *error)
+                                      enum probe_keys keys, weir_error *error)
 {
     memset(out, 0, sizeof(*out));
+    out->keys = keys;
     const int opened = policy_probe_open(prefix, &out->weir, error);
     if (opened != 0) {
         return opened == -EINVAL ? TRIAL_PREFIX : TRIAL_UNREAD;
@@ -27,7 +28,7 @@ enum trial_opened override_trial_open(struct override_trial *out, const char *pr
     if (path == NULL) {
         return TRIAL_OPENED;
     }
-    const int loaded = policy_probe_load(out->weir, path, error);
+    const int loaded = policy_probe_load_keys(out->weir, path, keys, NULL, error);
     if (loaded != 0) {
         return policy_probe_is_bad(loaded) ? TRIAL_FILE : TRIAL_UNREAD;
     }
@@ -81,7 +82,7 @@ static size_t count_numbers(const char *value)
 }
 
 /* Puts a policy in force that has the override's name, and a limit for each of its numbers. */
-static int make_policy(weir *w, const char *typed, const char *value, weir_error *error)
+static int make_policy(const struct override_trial *trial, const char *typed, const char *value, weir_error *error)
 {
     char name[WEIR_MAX_NAME + 1];
     weir_limit limits[WEIR_MAX_LIMITS];
@@ -95,13 +96,14 @@ static int make_policy(weir *w, const char *typed, const char *value, weir_error
         limits[i] = (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 1, .period_ns = TRIAL_PERIOD_NS + i};
     }
     const weir_policy policy = {.name = name, .limits = limits, .limit_count = count};
-    return weir_set_policies(w, &policy, 1, error);
+    const int result = weir_set_policies(trial->weir, &policy, 1, error);
+    return result == 0 && trial->keys == PROBE_KEYS_OF_GATEWAY ? policy_probe_set_forms(trial->weir, error) : result;
 }
 
 enum trial_result override_trial(struct override_trial *trial, const char *typed, const char *value,
                                  char name[OVERRIDE_NAME_SIZE], weir_error *error)
 {
-    const int made = trial->has_file ? 0 : make_policy(trial->weir, typed, value, error);
+    const int made = trial->has_file ? 0 : make_policy(trial, typed, value, error);
     const int result = made != 0 ? made : try_once(trial->weir, typed, value, name, error);
     if (result == -ENOENT) {
         return TRIAL_NO_POLICY;
@@ -116,7 +118,7 @@ enum trial_result override_trial(struct override_trial *trial, const char *typed
 
 bool override_trial_name(struct override_trial *trial, const char *typed, char name[OVERRIDE_NAME_SIZE])
 {
-    const int made = make_policy(trial->weir, typed, "allow", NULL);
+    const int made = make_policy(trial, typed, "allow", NULL);
     trial->has_file = false; /* the file's policies are no longer in force */
     return made == 0 && try_once(trial->weir, typed, "allow", name, NULL) == 0;
 }

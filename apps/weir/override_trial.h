@@ -10,6 +10,7 @@
 #include <weir/weir.h>
 
 #include "listed_policies.h"
+#include "policy_probe.h"
 
 /* The longest name as weir writes it: a policy, a colon, and a key of 1,024 bytes as %xx each; with the terminator. */
 #define OVERRIDE_NAME_SIZE (WEIR_MAX_NAME + 1 + 3 * 1024 + 1)
@@ -17,6 +18,7 @@
 struct override_trial {
     weir *weir;
     bool has_file;
+    enum probe_keys keys;
     struct listed_policies policies; /* of the file */
 };
 
@@ -29,7 +31,7 @@ enum trial_opened {
 
 /* `path` NULL: no file. After anything but TRIAL_OPENED `error` has a sentence. The caller closes in every case. */
 enum trial_opened override_trial_open(struct override_trial *out, const char *prefix, const char *path,
-                                      weir_error *error);
+                                      enum probe_keys keys, weir_error *error);
 void override_trial_close(struct override_trial *trial);
 
 enum trial_result {

@@ -7,9 +7,13 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "../gateway/policy_kind.h"
+#include "base/error.h"
 
 /* One byte more than the library takes, so that the library says that there are too many. */
 #define COPY_MOST ((1 << 20) + 1)
@@ -64,7 +68,77 @@ static void rename_in_message(weir_error *error, const char *path, const char *n
     }
 }
 
-static int load_input(weir *w, weir_error *error)
+/* Whether a file has policies of the gateway, and others. */
+struct names {
+    bool any, others;
+};
+
+static void look_at_name(void *arg, const weir_policy_info *info)
+{
+    struct names *names = arg;
+    struct policy_kind kind;
+    const bool of_gateway = policy_kind_read(info->policy->name, &kind);
+    names->any = names->any || of_gateway;
+    names->others = names->others || !of_gateway;
+}
+
+/* The names of a file's policies, without their tiers. */
+struct bases {
+    size_t count;
+    char all[WEIR_MAX_POLICIES][WEIR_MAX_NAME + 1];
+};
+
+static void take_base(void *arg, const weir_policy_info *info)
+{
+    struct bases *bases = arg;
+    const char *name = info->policy->name;
+    (void) snprintf(bases->all[bases->count++], WEIR_MAX_NAME + 1, "%.*s", (int) strcspn(name, "/"), name);
+}
+
+int policy_probe_set_forms(weir *w, weir_error *error)
+{
+    struct bases *bases = calloc(1, sizeof(*bases));
+    if (bases == NULL) {
+        return error_set(error, -ENOMEM, "out of memory");
+    }
+    (void) weir_list_policies(w, take_base, bases);
+    int result = 0;
+    for (size_t i = 0; i < bases->count && result == 0; i++) {
+        struct policy_kind kind;
+        if (policy_kind_read(bases->all[i], &kind)) {
+            result = weir_set_key_form(w, bases->all[i], policy_kind_form(&kind), error);
+        }
+    }
+    free(bases);
+    return result;
+}
+
+/* Loads a file, and once more where its keys have forms: its policies say which. */
+static int load_path(weir *w, const char *path, enum probe_keys keys, bool *of_gateway, weir_error *error)
+{
+    struct names names = {false, false};
+    int result = weir_load_policies(w, path, error);
+    if (result == 0) {
+        (void) weir_list_policies(w, look_at_name, &names);
+    }
+    *of_gateway =
+        result == 0 && (keys == PROBE_KEYS_OF_GATEWAY || (keys == PROBE_KEYS_GUESSED && names.any && !names.others));
+    if (!*of_gateway) {
+        return result;
+    }
+    result = policy_probe_set_forms(w, error);
+    result = result == 0 ? weir_load_policies(w, path, error) : result;
+    if (result == -EINVAL && keys == PROBE_KEYS_GUESSED) {
+        static const char hint[] = " (for weir-gateway; else give --keys=bytes)";
+        const size_t length = strlen(error->message);
+        if (length + sizeof(hint) <= sizeof(error->message)) {
+            memcpy(error->message + length, hint, sizeof(hint));
+        }
+    }
+    return result;
+}
+
+static int load_input(weir *w, enum probe_keys keys, bool *of_gateway, weir_error *error)
 {
     char path[40];
     const int file = copy_input();
@@ -73,7 +147,7 @@ static int load_input(weir *w, weir_error *error)
         return -EIO; /* no fault of what was read */
     }
     (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
-    const int result = weir_load_policies(w, path, error);
+    const int result = load_path(w, path, keys, of_gateway, error);
     rename_in_message(error, path, stdin_name);
     (void) close(file);
     return result;
@@ -92,7 +166,25 @@ int policy_probe_open(const char *prefix, weir **out, weir_error *error)
 
 int policy_probe_load(weir *w, const char *path, weir_error *error)
 {
-    return strcmp(path, STANDARD_INPUT) == 0 ? load_input(w, error) : weir_load_policies(w, path, error);
+    return policy_probe_load_keys(w, path, PROBE_KEYS_BYTES, NULL, error);
+}
+
+bool policy_probe_read_keys(const char *text, enum probe_keys *out)
+{
+    *out = PROBE_KEYS_GUESSED;
+    if (text != NULL && strcmp(text, "bytes") == 0) {
+        *out = PROBE_KEYS_BYTES;
+    } else if (text != NULL && strcmp(text, "gateway") == 0) {
+        *out = PROBE_KEYS_OF_GATEWAY;
+    }
+    return text == NULL || *out != PROBE_KEYS_GUESSED;
+}
+
+int policy_probe_load_keys(weir *w, const char *path, enum probe_keys keys, bool *of_gateway, weir_error *error)
+{
+    bool unused = false;
+    bool *told = of_gateway != NULL ? of_gateway : &unused;
+    return strcmp(path, STANDARD_INPUT) == 0 ? load_input(w, keys, told, error) : load_path(w, path, keys, told, error);
 }
 
 bool policy_probe_is_bad(int code)

@@ -12,7 +12,8 @@
  *   call                                     may run beside
  *   ---------------------------------------  ---------------------------------------------------------
  *   weir_open, weir_unlink, weir_version,    anything
- *     weir_address_form, weir_status_page
+ *     weir_address_form,
+ *     weir_network_form, weir_status_page
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_load_policies_with,                 other
  *     weir_set_key_form, weir_set_override
@@ -531,6 +532,16 @@ typedef struct weir_key_form {
  * Threads: any.
  */
 WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
+
+/*
+ * The form of keys that are networks of one size: an address of IPv4 (`ip_version` 4) or IPv6 (6) in network byte
+ * order, whose bits behind the prefix are 0, and one more byte with the prefix. So keys have 5 bytes, written as
+ * 198.51.100.0/24, or 17, written as 2001:db8:1::/48. `prefix` is 1 to 32 bits of IPv4, 1 to 128 of IPv6. With this
+ * form an override may name a network of fewer bits, for all keys in it: 198.51.0.0/16. The form is constant and
+ * belongs to the library. NULL: there are no such networks.
+ * Threads: any.
+ */
+WEIR_API const weir_key_form *weir_network_form(unsigned ip_version, unsigned prefix);
 
 /*
  * Gives the keys of a policy and its tiers a form, in the present set and in later ones. `policy` is the name before

@@ -1296,6 +1296,12 @@ inline const key_form *address_form(unsigned ipv6_prefix = 128) noexcept
     return ::weir_address_form(ipv6_prefix);
 }
 
+/* weir_network_form: keys that are networks of so many bits; nullptr: there are no such networks. */
+inline const key_form *network_form(unsigned ip_version, unsigned prefix) noexcept
+{
+    return ::weir_network_form(ip_version, prefix);
+}
+
 } // namespace weirpp
 
 #endif

@@ -51,6 +51,17 @@ static int fail_key(const struct entry_name *name, const char *text, weir_error 
                          "the key \"%.60s\" is malformed; give at most %d bytes, others than printable ones as %%xx",
                          text, KEY_FORM_SIZE);
     }
+    struct key_layout layout;
+    if (key_form_layout(name->form, &layout) && layout.is_network) {
+        char example[64];
+        key_form_example(name->form, example, sizeof(example));
+        return error_set(
+            error, -EINVAL,
+            "policy \"%s\" has no key \"%.60s\"; its keys are networks of IPv%u of %u bits: give one, such "
+            "as %s, or one of fewer bits for all in it",
+            name->policy, text, layout.v4.length != 0 ? 4U : 6U,
+            layout.v4.length != 0 ? layout.v4.bits : layout.v6.bits, example);
+    }
     if (weir_address_form(64) == name->form || strchr(text, '/') != NULL) {
         return error_set(error, -EINVAL,
                          "policy \"%s\" has no key \"%.60s\"; give an address such as %s, or a network without bits "

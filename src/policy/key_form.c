@@ -141,14 +141,124 @@ const weir_key_form *weir_address_form(unsigned ipv6_prefix)
     return found;
 }
 
-/* The v6_size of a form of addresses; 0: the form is of other keys. */
-static size_t form_v6_size(const weir_key_form *form)
+/* Keys that are networks: an address, and a byte with the prefix. */
+
+static size_t network_write(char *out, size_t size, const void *key, size_t length)
 {
-    size_t size = 0;
-    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-        size = forms[i].form == form ? forms[i].bits / 8 : size;
+    const unsigned char *bytes = key;
+    char text[INET6_ADDRSTRLEN];
+    if (length == V6_SIZE + 1 && key_form_mapped(bytes, V6_SIZE) != 0 && bytes[V6_SIZE] >= 8 * (V6_SIZE - V4_SIZE)) {
+        return 0; /* a network of IPv4 has another key */
     }
-    return size;
+    if ((length != V4_SIZE + 1 && length != V6_SIZE + 1) || bytes[length - 1] > 8 * (length - 1) ||
+        !ends_at(bytes, length - 1, bytes[length - 1]) ||
+        inet_ntop(length == V4_SIZE + 1 ? AF_INET : AF_INET6, bytes, text, sizeof(text)) == NULL) {
+        return 0;
+    }
+    const int written = snprintf(out, size, "%s/%u", text, (unsigned) bytes[length - 1]);
+    return written > 0 && (size_t) written < size ? (size_t) written : 0;
+}
+
+static size_t network_read(void *out, size_t size, const char *text)
+{
+    unsigned char bytes[V6_SIZE];
+    int prefix;
+    const size_t length = address_read(text, bytes, &prefix);
+    if (length == 0 || prefix < 0 || length + 1 > size || !ends_at(bytes, length, (unsigned) prefix)) {
+        return SIZE_MAX;
+    }
+    memcpy(out, bytes, length);
+    ((unsigned char *) out)[length] = (unsigned char) prefix;
+    return length + 1;
+}
+
+/* A form for each prefix: a form knows by its place which keys are its own. */
+#define NETWORK(sample)                                                                                                \
+    {                                                                                                                  \
+        network_write, network_read, sample                                                                            \
+    }
+#define FOUR(sample)    NETWORK(sample), NETWORK(sample), NETWORK(sample), NETWORK(sample)
+#define SIXTEEN(sample) FOUR(sample), FOUR(sample), FOUR(sample), FOUR(sample)
+#define SAMPLE4         "198.51.100.0/24"
+#define SAMPLE6         "2001:db8:1::/48"
+
+static const weir_key_form networks4[] = {SIXTEEN(SAMPLE4), SIXTEEN(SAMPLE4), NETWORK(SAMPLE4)};
+static const weir_key_form networks6[] = {SIXTEEN(SAMPLE6), SIXTEEN(SAMPLE6), SIXTEEN(SAMPLE6),
+                                          SIXTEEN(SAMPLE6), SIXTEEN(SAMPLE6), SIXTEEN(SAMPLE6),
+                                          SIXTEEN(SAMPLE6), SIXTEEN(SAMPLE6), NETWORK(SAMPLE6)};
+
+_Static_assert(sizeof(networks4) / sizeof(networks4[0]) == 33 && sizeof(networks6) / sizeof(networks6[0]) == 129,
+               "a form for each prefix of each family");
+
+const weir_key_form *weir_network_form(unsigned ip_version, unsigned prefix)
+{
+    if (prefix != 0 && ip_version == 4 && prefix <= 32) {
+        return &networks4[prefix];
+    }
+    return prefix != 0 && ip_version == 6 && prefix <= 128 ? &networks6[prefix] : NULL;
+}
+
+/* The prefix of a form among these, which is its place; 0: it is none of them. */
+static unsigned place_of(const weir_key_form *form, const weir_key_form *first, size_t count)
+{
+    const uintptr_t offset = (uintptr_t) form - (uintptr_t) first;
+    return offset < count * sizeof(*first) ? (unsigned) (offset / sizeof(*first)) : 0;
+}
+
+/* The prefix of a form of networks; 0: it is none of this family. */
+static unsigned network_bits(const weir_key_form *form, unsigned ip_version)
+{
+    return ip_version == 4 ? place_of(form, networks4, sizeof(networks4) / sizeof(networks4[0]))
+                           : place_of(form, networks6, sizeof(networks6) / sizeof(networks6[0]));
+}
+
+bool key_form_layout(const weir_key_form *form, struct key_layout *out)
+{
+    memset(out, 0, sizeof(*out));
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (forms[i].form == form) {
+            out->v4.length = V4_SIZE;
+            out->v4.bits = 8 * V4_SIZE;
+            out->v6.length = forms[i].bits / 8;
+            out->v6.bits = forms[i].bits;
+            return true;
+        }
+    }
+    out->v4.bits = network_bits(form, 4);
+    out->v4.length = out->v4.bits != 0 ? V4_SIZE + 1 : 0;
+    out->v6.bits = network_bits(form, 6);
+    out->v6.length = out->v6.bits != 0 ? V6_SIZE + 1 : 0;
+    out->is_network = out->v4.bits != 0 || out->v6.bits != 0;
+    return out->is_network;
+}
+
+void key_form_example(const weir_key_form *form, char *out, size_t size)
+{
+    static const unsigned char v4[V4_SIZE] = {198, 51, 100};
+    static const unsigned char v6[V6_SIZE] = {0x20, 0x01, 0x0d, 0xb8, 0, 1};
+    struct key_layout layout;
+    unsigned char bytes[V6_SIZE] = {0};
+    if (!key_form_layout(form, &layout) || !layout.is_network) {
+        (void) snprintf(out, size, "%s", form->example);
+        return;
+    }
+    const bool is_v4 = layout.v4.length != 0;
+    const unsigned bits = is_v4 ? layout.v4.bits : layout.v6.bits;
+    memcpy(bytes, is_v4 ? v4 : v6, is_v4 ? sizeof(v4) : sizeof(v6));
+    for (unsigned bit = bits; bit < 8 * V6_SIZE; bit++) {
+        bytes[bit / 8] &= (unsigned char) ~(0x80U >> bit % 8);
+    }
+    (void) inet_ntop(is_v4 ? AF_INET : AF_INET6, bytes, out, (socklen_t) size);
+    (void) snprintf(out + strlen(out), size - strlen(out), "/%u", bits);
+}
+
+/* Whether a key that a form knows is a network of another size. */
+static bool is_other_network(const weir_key_form *form, const unsigned char *bytes, size_t length)
+{
+    const unsigned bits4 = network_bits(form, 4);
+    const unsigned bits6 = network_bits(form, 6);
+    return (bits4 != 0 && (length != V4_SIZE + 1 || bytes[length - 1] != bits4)) ||
+           (bits6 != 0 && (length != V6_SIZE + 1 || bytes[length - 1] != bits6));
 }
 
 size_t key_form_write(const weir_key_form *form, char *out, size_t size, const void *bytes, size_t length)
@@ -157,7 +267,8 @@ size_t key_form_write(const weir_key_form *form, char *out, size_t size, const v
         return percent_escape(out, bytes, length);
     }
     char text[WEIR_KEY_TEXT_SIZE];
-    const size_t written = form->write(text, sizeof(text), bytes, length);
+    const size_t written =
+        length != 0 && is_other_network(form, bytes, length) ? 0 : form->write(text, sizeof(text), bytes, length);
     if (written != 0 && written < sizeof(text) && 3 * written < size && percent_escape(out, text, written) == written) {
         return written;
     }
@@ -172,7 +283,7 @@ size_t key_form_read(const weir_key_form *form, void *out, const char *text)
 {
     const bool plain = form == NULL || text[0] == '%'; /* '%': a key that the form does not know */
     const size_t read = plain ? percent_unescape(out, KEY_FORM_SIZE, text) : form->read(out, KEY_FORM_SIZE, text);
-    if (read > KEY_FORM_SIZE) {
+    if (read > KEY_FORM_SIZE || (!plain && read != 0 && is_other_network(form, out, read))) {
         return SIZE_MAX;
     }
     const size_t mapped = key_form_mapped(out, read);
@@ -182,20 +293,24 @@ size_t key_form_read(const weir_key_form *form, void *out, const char *text)
 
 bool key_form_read_network(const weir_key_form *form, const char *text, struct key_network *out)
 {
-    const size_t v6_size = form_v6_size(form);
+    struct key_layout layout;
     unsigned char bytes[V6_SIZE];
     int prefix;
-    const size_t length = v6_size != 0 ? address_read(text, bytes, &prefix) : 0;
-    const size_t key = length == V4_SIZE ? V4_SIZE : v6_size;
-    if (length == 0 || prefix < 0 || prefix >= (int) (8 * key) || !ends_at(bytes, length, (unsigned) prefix)) {
+    const size_t length = key_form_layout(form, &layout) ? address_read(text, bytes, &prefix) : 0;
+    const unsigned bits = length == V4_SIZE ? layout.v4.bits : layout.v6.bits;
+    if (length == 0 || prefix < 0 || prefix >= (int) bits || !ends_at(bytes, length, (unsigned) prefix)) {
         return false;
     }
-    *out = (struct key_network){.length = key, .bits = (unsigned) prefix};
-    memcpy(out->bytes, bytes, key);
+    *out = (struct key_network){.length = length == V4_SIZE ? layout.v4.length : layout.v6.length,
+                                .bits = (unsigned) prefix};
+    memcpy(out->bytes, bytes, out->length < length ? out->length : length);
     return true;
 }
 
 size_t key_form_write_network(const struct key_network *network, char *out, size_t size)
 {
-    return address_write(out, size, network->bytes, network->length, network->bits);
+    const size_t length = network->length == V4_SIZE + 1   ? V4_SIZE
+                          : network->length == V6_SIZE + 1 ? V6_SIZE
+                                                           : network->length; /* of an address, for keys of networks */
+    return address_write(out, size, network->bytes, length, network->bits);
 }

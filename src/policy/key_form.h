@@ -21,11 +21,23 @@
 /* Longest key that a text can name, in bytes. */
 #define KEY_FORM_SIZE 1024
 
+/* Longest key that is an address or a network, in bytes. */
+#define KEY_FORM_ADDRESS_SIZE 17
+
 /* All keys of `length` bytes whose first `bits` bits are those of `bytes`. */
 struct key_network {
     size_t length;
     unsigned bits;
-    unsigned char bytes[16]; /* the others are 0 */
+    unsigned char bytes[KEY_FORM_ADDRESS_SIZE]; /* the others are 0 */
+};
+
+/* The keys of a form of addresses or of networks: how long they are, and how many bits of an address they have. */
+struct key_layout {
+    struct {
+        size_t length; /* in bytes; 0: there are no keys of this family */
+        unsigned bits;
+    } v4, v6;
+    bool is_network; /* the last byte is the number of bits */
 };
 
 /* So many bytes of a key are to be left out: of an IPv6 address that stands for one of IPv4 the first 12. */
@@ -44,7 +56,13 @@ size_t key_form_write(const weir_key_form *form, char *out, size_t size, const v
 /* Reads a key's bytes, at most KEY_FORM_SIZE, from its text. Returns how many; SIZE_MAX: no key has this text. */
 size_t key_form_read(const weir_key_form *form, void *out, const char *text);
 
-/* Reads a network of several addresses. False: `text` is none, or the policy's keys are no addresses. */
+/* False: the keys of this form are no addresses and no networks. */
+bool key_form_layout(const weir_key_form *form, struct key_layout *out);
+
+/* Writes an example of a key's text, for a sentence. */
+void key_form_example(const weir_key_form *form, char *out, size_t size);
+
+/* Reads a network of several keys. False: `text` is none, or the policy's keys are no addresses and no networks. */
 bool key_form_read_network(const weir_key_form *form, const char *text, struct key_network *out);
 
 /* Writes the text of a network, such as "198.51.100.0/24". Returns its length; 0: no room. */

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 
-from support import ask, Fixture, in_a_network_of_its_own, run
+from support import ask, Fixture, in_a_network_of_its_own, Redis, run
 
 
 def policies_of(mode="enforce", **limits):
@@ -108,7 +108,69 @@ def test_an_entry_of_a_network_is_named_by_its_prefix():
         assert offer(f, ("127.17.3.4", 1), ("127.18.0.9", 1), ("127.18.1.9", 1)) == [True, False, True]
         for wrong in ("127.17.3.4/24", "127.17.3.0/33", "127.17.3.0", "127.17.3.0/x", "fd00::/129"):
             said = reload(f, text + f'overrides: {{"network24:{wrong}": deny}}\n', good=False)
-            assert "198.51.100.0/24 or 2001:db8:1::/48" in said, (wrong, said)
+            assert "its keys are networks of IPv4 of 24 bits: give one, such as 198.51.100.0/24" in said, (wrong, said)
+
+
+def entry_is_good(name):
+    """Whether some key of the policy has that name, or it is a network of several; by the plainest reading."""
+    policy, text = name.split(":", 1)
+    scope = policy.removesuffix("_bytes")
+    try:
+        network = ipaddress.ip_network(text)
+    except ValueError:
+        return scope == "overall" and text == ""
+    if scope == "source":
+        return network.prefixlen <= (64 if network.version == 6 else 32)
+    bits = int(scope.removeprefix("network6_").removeprefix("network")) if scope != "overall" else 0
+    version = 6 if "6_" in scope or bits > 32 else 4
+    return bits != 0 and "/" in text and network.version == version and network.prefixlen <= bits
+
+
+def test_an_entry_that_no_key_can_have_is_refused():
+    """Drawn entries of all policies, in a file that is checked, a file of a gateway, and Redis; what is refused is named."""
+    rng = random.Random(35)
+    policies = ["source", "source_bytes", "overall", "overall_bytes", "network16", "network24_bytes", "network6_20", "network48", "network128"]
+    texts = ["", "x", "127.0.0.5", "127.1.2.0/24", "127.0.0.0/8", "127.1.0.0/16", "127.1.2.3/16", "0.0.0.0/0", "::/0", "2001:db8::1", "2001:db8::/32",
+             "2001::/20", "2001:db8:1::/48", "2001:db8::/64", "2001:db8::1/128", "127.0.0.5/32", "overall", "*"]
+    text = policies_of(**{name: 1000 for name in policies[:7]})
+    names = [f"{policy}:{key}" for policy in policies[:7] for key in texts]
+    rng.shuffle(names)
+    refused = set()
+    with Fixture(policies=text, threads=1) as f:
+        def check(entry):
+            f.path.write_text(f'{text}overrides:\n  "{entry}": deny\n')
+            return subprocess.run([f.demo.bin / "weir-gateway", "--check", f.path], capture_output=True, text=True, timeout=20)
+        for entry in names:
+            done = check(entry)
+            assert (done.returncode == 0) == entry_is_good(entry), (entry, done)
+            if done.returncode != 0:
+                policy, key = entry.split(":", 1)
+                assert f'{f.path}:24:3: policy "{policy}" has no key "{key}"; ' in done.stderr, done.stderr
+                refused.add(policy)
+        assert refused == set(policies[:7])
+        said = reload(f, f'{text}overrides: {{"overall:127.0.0.5": deny}}\n', good=False)
+        assert 'policies stay as they were: ' in said and 'policy "overall" has no key "127.0.0.5"; give one such as ""' in said, said
+        assert offer(f, ("127.0.0.5", 1)) == [True]
+
+
+def test_an_entry_of_a_larger_network_is_of_all_networks_in_it():
+    text = policies_of(network16=2, network24=1000)
+    with Fixture(policies=text, threads=1) as f:
+        assert offer(f, *[("127.17.3.4", 1)] * 3) == [True, True, False]
+        reload(f, text + "overrides:\n  network16:127.0.0.0/8: allow\n  network16:127.18.0.0/16: deny\n  network16:127.20.0.0/14: 1\n")
+        assert offer(f, *[("127.17.3.4", 1)] * 5, ("127.18.0.9", 1), *[("127.21.9.9", 1)] * 2) == [True] * 5 + [False, True, False]
+        reload(f, text + "overrides:\n  network16:0.0.0.0/0: deny\n")
+        assert offer(f, ("127.17.3.4", 1), ("127.99.0.9", 1)) == [False, False]
+
+
+def test_a_fleet_leaves_out_what_no_key_can_have():
+    with Redis() as redis, Fixture("--redis", f"unix://:a%25b%3Ac%40d%2Fe%3Ff%20g@{redis.socket}",
+                                   policies=policies_of(network16=1000, overall=1000), threads=1) as f:
+        f.until(lambda: f.status()["redis"] == "up")
+        redis.call("HSET", "weir:overrides", "overall:127.0.0.5", "deny", "network16:127.1.2.0/24", "deny", "network16:127.0.0.0/8", "deny")
+        f.until(lambda: "2 entries are malformed, such as" in f.log.read_text())
+        assert 'has no key "' in f.log.read_text(), f.log.read_text()
+        assert offer(f, ("127.0.0.5", 1)) == [False] and f.status()["dropped"]["network16"] == 1
 
 
 def test_shadow_mode_counts_what_a_network_would_be_denied():

@@ -151,6 +151,33 @@ def test_overrides_are_told_by_their_policys_limits():
                        "words": "has 200 a second with bursts of 50, and 10,000 an hour"}
 
 
+GATEWAY = "policies:\n" + "".join(f"  - {{name: {name}, limits: [{{algorithm: fixed_window, limit: 9, period: 1h}}]}}\n"
+                                    for name in ("source", "network16", "source.quic", "overall"))
+
+
+def test_a_file_for_the_gateway_has_keys_of_the_gateway():
+    """Where all policies have names that weir-gateway uses, or where --keys says so; from a pipe, too."""
+    for name, says in (("overall:127.0.0.5", 'policy "overall" has no key "127.0.0.5"; give one such as "" ("overall:"), the one key of all packets'),
+                       ("network16:127.1.2.0/24", 'policy "network16" has no key "127.1.2.0/24"; its keys are networks of IPv4 of 16 bits'),
+                       ("source:partner", 'policy "source" has no key "partner"; give an address'),
+                       ("source.quic:2001:db8::1", 'policy "source.quic" has no key "2001:db8::1"; give an address')):
+        entry = f'overrides:\n  "{name}": allow\n'
+        of_gateway, other = file("gateway.yaml", GATEWAY + entry), file("other.yaml", GATEWAY + "  - {name: api, limits: [{algorithm: fixed_window, "
+                                                                                               "limit: 9, period: 1h}]}\n" + entry)
+        for words, text in (((of_gateway,), None), (("-",), of_gateway.read_text()), (("--keys=gateway", of_gateway), None), (("--keys=gateway", other), None)):
+            out, fault = weir("check", *words, code=1, stdin=text or "")
+            assert out == "" and f":{8 if words[-1] is other else 7}:3: {says}" in fault, (words, fault)
+            if len(words) == 1 and "overall" in name:  # the others have no room
+                assert fault.endswith("(for weir-gateway; else give --keys=bytes)\n"), fault
+        for words in (("--keys=bytes", of_gateway), (other,)):
+            out, fault = weir("check", *words)
+            assert fault == "" and f"  {name} is never limited\n" in out, out
+    good = file("good.yaml", GATEWAY + 'overrides: {"overall:": 5, "network16:127.0.0.0/8": deny, "source:198.51.100.0/24": 7, "source:2001:db8::/64": allow}\n')
+    out, fault = weir("check", good)
+    assert fault == "" and "4 overrides" in out and "network16:127.0.0.0/8 is never served" in out, (out, fault)
+    assert '--keys is "address"; give gateway or bytes' in weir("check", "--keys=address", good, code=2)[1]
+
+
 def test_json_says_all_that_the_words_say():
     path = write("json.yaml", ("mode: shadow, hash_keys: true, on_outage: open, outage_grace: 5s, long_outage: 1h, ",
                                "token_bucket, limit: 100, period: 1s, name: 'q\"\\u'",

@@ -307,6 +307,24 @@ def test_keys_are_named_as_nodes_name_them():
             assert seen["name"] == "month:198.51.100.7", seen
 
 
+def test_keys_of_a_gateway_are_found_by_an_address():
+    path = file("gateway.yaml", "policies:\n" + "".join(f"  - {{name: {name}, limits: [{{algorithm: fixed_window, limit: 9, period: 1h}}]}}\n"
+                                                        for name in ("source", "network16", "network33", "overall")) +
+                "overrides: {'network16:198.0.0.0/8': deny, 'network16:198.52.0.0/16': 4}\n")
+    with Redis() as redis:
+        for policy, key, name, denied in (("source", "198.51.100.7", "source:198.51.100.7", 0), ("source", "2001:db8::7", "source:2001:db8::/64", 0),
+                                          ("network16", "198.51.100.7", "network16:198.51.0.0/16", 1),
+                                          ("network16", "198.52.0.0/16", "network16:198.52.0.0/16", 0),
+                                          ("network16", "198.0.0.0/9", "network16:198.0.0.0/9", 1),
+                                          ("network33", "2001:db8:8001::1", "network33:2001:db8:8000::/33", 0), ("overall", "", "overall:", 0)):
+            seen = data("explain", "--policies", path, "--redis", redis.url, policy, key, code=denied)
+            assert seen["name"] == name and seen["denied"] == bool(denied), seen
+            assert "another form" not in weir("explain", "--policies", path, "--redis", redis.url, policy, key, code=denied)[0]
+        for policy, key in (("overall", "198.51.100.7"), ("network16", "198.51.100.0/24"), ("network16", "2001:db8::7")):
+            out, fault = weir("explain", "--policies", path, "--redis", redis.url, policy, key, code=2)
+            assert out == "" and f'policy "{policy}" has no key "{key}"' in fault, (out, fault)
+
+
 def test_tiers_share_what_is_used():
     with Redis() as redis, Node(redis, policies()) as node:
         node.sync()

@@ -165,6 +165,25 @@ def test_what_nodes_leave_out_is_not_written():
             assert redis.hash() == {"any/tier:x": value}
 
 
+def test_names_that_no_key_of_a_gateway_can_have_are_not_written():
+    path = file("gateway.yaml", "policies:\n" + "".join(f"  - {{name: {name}, limits: [{{algorithm: fixed_window, limit: 9, period: 1h}}]}}\n"
+                                                        for name in ("source", "network16", "overall")))
+    with Redis() as redis:
+        for name in ("overall:127.0.0.5", "network16:127.1.2.0/24", "source:partner"):
+            for words in (("--policies", path), ("--keys=gateway",)):
+                out, fault = override(redis, "set", *words, name, "allow", code=1)
+                assert out == "" and f'policy "{name.split(":")[0]}" has no key' in fault, (words, fault)
+            assert redis.call("EXISTS", "weir:overrides") == ["0"]
+        for name in ("overall:", "network16:127.0.0.0/8", "source:198.51.100.7"):
+            assert override(redis, "set", "--policies", path, name, "deny") == (f"{name} is never served\n", "")
+        override(redis, "set", "overall:127.0.0.5", "allow")  # whose policy is nobody's here
+        out, fault = override(redis, "list", "--policies", path, code=1)
+        assert "overall:127.0.0.5: allow, malformed" in out and 'policy "overall" has no key' in fault, (out, fault)
+        override(redis, "rm", "--policies", path, "overall:127.0.0.5")
+        assert len(redis.hash()) == 3
+        assert "--keys is gateway or bytes" in override(redis, "list", "--keys=addresses", code=2)[1]
+
+
 def test_a_name_is_written_as_weir_writes_it():
     with Redis() as redis:
         redis.call("HSET", "weir:overrides", "api:a b", "deny")  # as somebody else has written it

@@ -5,11 +5,11 @@
 _weir_options() {
     case $1 in
     bench) echo "--color= --help --json --seconds= --threads=" ;;
-    check) echo "--color= --help --json --quiet" ;;
+    check) echo "--color= --help --json --keys= --quiet" ;;
     demo) echo "--color= --fleet --help --json --seconds=" ;;
     doctor) echo "--color= --help --json --policies= --prefix= --redis=" ;;
     explain) echo "--color= --cost= --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis= --status=" ;;
-    override) echo "--by= --color= --help --json --policies= --prefix= --redis= --until=" ;;
+    override) echo "--by= --color= --help --json --keys= --policies= --prefix= --redis= --until=" ;;
     reset) echo "--color= --dry-run --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis=" ;;
     simulate)
         echo "--against= --color= --cost= --decisions= --fields= --format= --help --json --key= --max-keys= --nodes= --plot= \
@@ -39,6 +39,10 @@ _weir() {
         ;;
     */--color)
         COMPREPLY=($(compgen -W "auto always never" -- "$word"))
+        return
+        ;;
+    check/--keys | override/--keys)
+        COMPREPLY=($(compgen -W "gateway bytes" -- "$word"))
         return
         ;;
     */--keys)

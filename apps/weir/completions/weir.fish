@@ -22,6 +22,7 @@ complete -c weir -n '__fish_seen_subcommand_from bench check demo doctor explain
 complete -c weir -n '__fish_seen_subcommand_from bench check demo doctor explain override reset simulate top' -l color -x -a 'auto always never' -d Colours
 
 complete -c weir -n '__fish_seen_subcommand_from check' -F
+complete -c weir -n '__fish_seen_subcommand_from check' -l keys -x -a 'gateway bytes' -d 'What the keys of overrides are'
 complete -c weir -n '__fish_seen_subcommand_from check' -s q -l quiet -d 'Nothing but what is wrong'
 
 complete -c weir -n '__fish_seen_subcommand_from doctor' -l policies -r -F -d 'The policy file of the nodes'
@@ -38,6 +39,7 @@ complete -c weir -n '__fish_seen_subcommand_from explain' -l status -x -d 'Nodes
 
 complete -c weir -n '__fish_seen_subcommand_from override; and not __fish_seen_subcommand_from list log rm set' -a 'list log rm set'
 complete -c weir -n '__fish_seen_subcommand_from override' -l by -x -d 'Who changes'
+complete -c weir -n '__fish_seen_subcommand_from override' -l keys -x -a 'gateway bytes' -d 'What keys are'
 complete -c weir -n '__fish_seen_subcommand_from override' -l until -x -d 'When it ends'
 complete -c weir -n '__fish_seen_subcommand_from override' -l policies -r -F -d 'The policy file of the nodes'
 complete -c weir -n '__fish_seen_subcommand_from override' -l prefix -x -d 'Of every key in Redis'

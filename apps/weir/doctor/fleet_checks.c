@@ -121,7 +121,7 @@ static void check_overrides(struct doctor *d)
         doctor_tell(d, FINDING_BAD, "overrides", &words,
                     redis_link_is_wrong_type(&error) ? "nodes read no overrides: something else has written the key"
                                                      : doctor_advice(&error));
-    } else if (override_trial_open(&trial, d->prefix, d->policies, &error) == TRIAL_OPENED) {
+    } else if (override_trial_open(&trial, d->prefix, d->policies, PROBE_KEYS_GUESSED, &error) == TRIAL_OPENED) {
         try_overrides(d, &trial, &entries);
         override_trial_close(&trial);
     } else {

@@ -62,7 +62,7 @@ static enum fleet_key_opened open_weir(struct fleet_key *out, const struct fleet
         return opened == -EINVAL ? FLEET_KEY_USAGE : FLEET_KEY_UNREAD;
     }
     (void) snprintf(out->prefix, sizeof(out->prefix), "%s", from->prefix != NULL ? from->prefix : "weir");
-    const int loaded = policy_probe_load(out->weir, from->file, error);
+    const int loaded = policy_probe_load_keys(out->weir, from->file, PROBE_KEYS_GUESSED, &out->of_gateway, error);
     if (loaded != 0) {
         return policy_probe_is_bad(loaded) ? FLEET_KEY_FILE : FLEET_KEY_UNREAD;
     }
@@ -134,24 +134,49 @@ static bool read_form(const char *form, const char *key, unsigned *bits)
     return false;
 }
 
+/* Writes the text of the key that an address is counted in. False: the key is no whole address, or a form's own. */
+static bool write_counted(const weir_key_form *form, const char *address, char *out, size_t size)
+{
+    struct key_layout layout;
+    unsigned char bytes[KEY_FORM_ADDRESS_SIZE] = {0};
+    const bool is_plain = strchr(address, ':') == NULL;
+    if (form == NULL || !key_form_layout(form, &layout) ||
+        inet_pton(is_plain ? AF_INET : AF_INET6, address, bytes) != 1) {
+        return false;
+    }
+    const size_t mapped = is_plain ? 0 : key_form_mapped(bytes, 16);
+    const bool v4 = is_plain || mapped != 0;
+    memmove(bytes, bytes + mapped, sizeof(bytes) - mapped);
+    const size_t length = v4 ? layout.v4.length : layout.v6.length;
+    const unsigned bits = v4 ? layout.v4.bits : layout.v6.bits;
+    for (unsigned bit = bits; bit < 128; bit++) {
+        bytes[bit / 8] &= (unsigned char) ~(0x80U >> bit % 8);
+    }
+    if (layout.is_network && length != 0) {
+        bytes[length - 1] = (unsigned char) bits;
+    }
+    const size_t written = length != 0 ? form->write(out, size, bytes, length) : 0;
+    return written != 0;
+}
+
 /* Reads the key of the command line, in its form, into out->name. */
 static enum fleet_key_opened read_key(struct fleet_key *out, const struct fleet_key_options *from, weir_error *error)
 {
     unsigned bits = 0;
     char network[ADDRESS_TEXT_SIZE];
     char typed[ENTRY_NAME_SIZE];
-    unsigned char bytes[16];
     const char *key = from->key;
     if (!read_form(from->form, key, &bits)) {
         (void) error_set(error, -EINVAL, "--keys is \"%.60s\"; give bytes, addresses, or addresses/64, /56 or /48",
                          from->form);
         return FLEET_KEY_USAGE;
     }
-    out->guessed = from->form == NULL;
-    const weir_key_form *form = bits != 0 ? weir_address_form(bits) : NULL;
-    if (form != NULL && bits != 128 && inet_pton(AF_INET6, key, bytes) == 1 &&
-        key_form_mapped(bytes, sizeof(bytes)) == 0) {
-        (void) form->write(network, sizeof(network), bytes, bits / 8); /* the network that the address is counted in */
+    const bool is_known = out->of_gateway && from->form == NULL;
+    out->guessed = from->form == NULL && !is_known;
+    const weir_key_form *form = is_known    ? policy_names_form(&out->weir->names, out->policy->base)
+                                : bits != 0 ? weir_address_form(bits)
+                                            : NULL;
+    if (write_counted(form, key, network, sizeof(network))) {
         key = network;
     }
     const size_t length = strlen(out->policy->name);

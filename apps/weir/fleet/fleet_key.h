@@ -20,7 +20,7 @@ struct fleet_key_options {
     const char *policy, *key;
     const char *file;        /* the policy file of the nodes */
     const char *prefix;      /* NULL: "weir" */
-    const char *form;        /* "bytes", "addresses", "addresses/64"; NULL: as the key looks */
+    const char *form;        /* "bytes", "addresses", "addresses/64"; NULL: the gateway's, or as the key looks */
     const char *secret_file; /* its first line is the fleet's secret; NULL: there is none */
 };
 
@@ -43,6 +43,7 @@ struct fleet_key {
     char text[KEY_NAME_TEXT_SIZE];        /* of the key in names of records */
     char full_name[ENTRY_NAME_SIZE];      /* "policy:key", as overrides name it */
     bool is_network;                      /* several keys: they have records of their own */
+    bool of_gateway;                      /* the file's policies are those of weir-gateway, and so are their keys */
     bool guessed;                         /* the form of the key is as the key looks */
     enum override_source source;          /* of the override in force */
     char *override_name, *override_value; /* NULL: none is in force */

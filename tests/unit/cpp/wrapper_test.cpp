@@ -469,6 +469,8 @@ void overrides_and_forms()
     weirpp::limiter limiter = open_with(time, ten);
     weirpp::error why;
     EXPECT(weirpp::address_form(77) == nullptr);
+    EXPECT(weirpp::network_form(4, 33) == nullptr && weirpp::network_form(4, 32) != nullptr);
+    EXPECT(weirpp::network_form(6, 33) != nullptr && weirpp::network_form(6, 33) != weirpp::network_form(4, 32));
     EXPECT(limiter.set_key_form("ten", weirpp::address_form(64), why));
     EXPECT(limiter.set_override("ten:198.51.100.0/24", "deny", why));
     EXPECT(limiter.set_override("ten:198.51.100.7", "2", why));

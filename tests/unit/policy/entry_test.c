@@ -7,6 +7,7 @@
  */
 #include "policy/entry.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,6 +280,120 @@ static void test_a_network_has_no_bits_behind_its_prefix(void **state)
     assert_false(key_form_read_network(&letters, "10.0.0.0/8", &network));
 }
 
+/* An address of a family, without bits behind a prefix, and its text with that prefix. */
+static void draw_network(uint64_t *rng, bool v4, unsigned prefix, unsigned char bytes[16], char text[80])
+{
+    char host[INET6_ADDRSTRLEN];
+    memset(bytes, 0, 16);
+    for (unsigned bit = 0; bit < prefix; bit++) {
+        bytes[bit / 8] |= (unsigned char) (random_below(rng, 2) << (7 - bit % 8));
+    }
+    assert_non_null(inet_ntop(v4 ? AF_INET : AF_INET6, bytes, host, sizeof(host)));
+    (void) snprintf(text, 80, "%s/%u", host, prefix);
+}
+
+/* Drawn networks in policies of networks of each size: the same size is a key, a larger network is all keys in it. */
+static void test_keys_that_are_networks_have_one_size_and_larger_ones_stand_for_all_in_them(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    assert_null(weir_network_form(4, 0));
+    assert_null(weir_network_form(4, 33));
+    assert_null(weir_network_form(6, 0));
+    assert_null(weir_network_form(6, 129));
+    assert_null(weir_network_form(5, 8));
+    for (unsigned n = 0; n < test_draws(50000); n++) {
+        const bool v4 = random_below(&rng, 2) == 0;
+        const unsigned most = v4 ? 32 : 128;
+        const unsigned size = 1 + (unsigned) random_below(&rng, most);
+        const weir_key_form *form = weir_network_form(v4 ? 4 : 6, size);
+        const bool of_other_family = random_below(&rng, 8) == 0;
+        const bool text_v4 = v4 != of_other_family;
+        unsigned prefix = (unsigned) random_below(&rng, text_v4 ? 33 : 129);
+        prefix = random_below(&rng, 3) == 0 && size <= (text_v4 ? 32U : 128U) ? size : prefix;
+        unsigned char bytes[16], key[KEY_FORM_SIZE], escaped[KEY_FORM_SIZE];
+        char text[80], written[TEXT_SIZE] = "";
+        struct key_network network;
+        draw_network(&rng, text_v4, prefix, bytes, text);
+        const bool is_key = !of_other_family && prefix == size;
+        const bool is_network = !of_other_family && prefix < size;
+        const size_t length = text_v4 ? 5 : 17;
+        assert_int_equal(key_form_read(form, key, text), is_key ? length : SIZE_MAX);
+        assert_int_equal(key_form_read_network(form, text, &network), is_network);
+        if (is_network) {
+            assert_true(network.length == length && network.bits == prefix);
+            assert_memory_equal(network.bytes, bytes, 16);
+            assert_int_equal(network.bytes[16], 0);
+            assert_int_equal(key_form_write_network(&network, written, sizeof(written)), strlen(text));
+            assert_string_equal(written, text);
+        }
+        /* The key of that network, whatever the policy: the form writes its own, and others byte by byte. */
+        memcpy(key, bytes, 16);
+        key[length - 1] = (unsigned char) prefix;
+        written[key_form_write(form, written, sizeof(written), key, length)] = '\0';
+        if (is_key) {
+            assert_string_equal(written, text);
+        } else {
+            assert_int_equal(strlen(written), 3 * length);
+        }
+        assert_int_equal(key_form_read(form, escaped, written), length);
+        assert_memory_equal(escaped, key, length);
+    }
+}
+
+/* A key of a network has 0 behind its prefix, and a text has one network. */
+static void test_texts_and_keys_that_are_no_networks(void **state)
+{
+    (void) state;
+    static const char *const wrong[] = {"198.51.100.0",
+                                        "198.51.100.0/",
+                                        "198.51.100.0/33",
+                                        "198.51.100.1/24",
+                                        "198.51.100.0/2x",
+                                        "198.51.100.0/-1",
+                                        "198.51.100.0/ 8",
+                                        "198.51.100/24",
+                                        "2001:db8::/129",
+                                        "2001:db8::1/64",
+                                        "x/8",
+                                        "/8",
+                                        "2001:db8:::/32",
+                                        LONG_HOST "/128",
+                                        "::ffff:198.51.100.1/120",
+                                        "::ffff:198.51.100.0/88"};
+    unsigned char key[KEY_FORM_SIZE];
+    struct key_network network;
+    char written[80];
+    for (unsigned size = 1; size <= 128; size++) {
+        for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+            for (unsigned version = 4; version <= (size <= 32 ? 6U : 4U); version += 2) {
+                const weir_key_form *form = weir_network_form(size <= 32 ? version : 6, size);
+                assert_int_equal(form->read(key, sizeof(key), wrong[i]), SIZE_MAX);
+                assert_int_equal(key_form_read(form, key, wrong[i]), SIZE_MAX);
+                assert_false(key_form_read_network(form, wrong[i], &network));
+            }
+        }
+    }
+    static const char *const mapped[] = {"::ffff:198.51.100.0/120", "::FFFF:c633:6400/120",
+                                         "0:0::0:ffff:198.51.100.0/120"};
+    const weir_key_form *form = weir_network_form(4, 24);
+    for (size_t i = 0; i < COUNT_OF(mapped); i++) {
+        assert_int_equal(key_form_read(form, key, mapped[i]), 5);
+        assert_memory_equal(key, "\xc6\x33\x64\0\x18", 5);
+        assert_int_equal(key_form_read(weir_network_form(6, 120), key, mapped[i]), SIZE_MAX);
+    }
+    assert_true(key_form_read_network(form, "::ffff:198.0.0.0/104", &network));
+    assert_true(network.length == 5 && network.bits == 8);
+    assert_int_equal(form->write(written, sizeof(written), "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc6\x33\x64\0\x78", 17), 0);
+    assert_int_equal(form->read(key, 5, "198.51.100.0/24"), 5);
+    assert_int_equal(form->read(key, 4, "198.51.100.0/24"), SIZE_MAX); /* no room */
+    assert_int_equal(form->write(written, 16, "\xc6\x33\x64\0\x18", 5), 15);
+    assert_int_equal(form->write(written, 15, "\xc6\x33\x64\0\x18", 5), 0);
+    assert_int_equal(form->write(written, sizeof(written), "\xc6\x33\x64\1\x18", 5), 0); /* a bit behind the prefix */
+    assert_int_equal(form->write(written, sizeof(written), "\xc6\x33\x64\0\x21", 5), 0);
+    assert_int_equal(form->write(written, sizeof(written), "\xc6\x33\x64\0", 4), 0);
+}
+
 static struct policy_names *names_new(void)
 {
     struct policy_names *names = calloc(1, sizeof(*names));
@@ -286,6 +401,8 @@ static struct policy_names *names_new(void)
     assert_int_equal(policy_names_set_form(names, "ip", weir_address_form(64)), 0);
     assert_int_equal(policy_names_set_form(names, "whole", weir_address_form(128)), 0);
     assert_int_equal(policy_names_set_form(names, "own", &letters), 0);
+    assert_int_equal(policy_names_set_form(names, "net", weir_network_form(4, 16)), 0);
+    assert_int_equal(policy_names_set_form(names, "net6", weir_network_form(6, 20)), 0);
     return names;
 }
 
@@ -318,6 +435,10 @@ static void test_a_name_is_a_key_a_hash_or_a_network_and_has_one_text(void **sta
         {"ip:10.0.0.0/8", "ip", "ip:10.0.0.0/8", ENTRY_NETWORK, 4},
         {"ip:2001:db8:0::/32", "ip", "ip:2001:db8::/32", ENTRY_NETWORK, 8},
         {"ip:%01%02", "ip", "ip:%01%02", ENTRY_KEY, 2},
+        {"net:198.51.0.0/16", "net", "net:198.51.0.0/16", ENTRY_KEY, 5},
+        {"net/pro:198.0.0.0/8", "net/pro", "net/pro:198.0.0.0/8", ENTRY_NETWORK, 5},
+        {"net6:2001:0000::/20", "net6", "net6:2001::/20", ENTRY_KEY, 17},
+        {"net6:::/0", "net6", "net6:::/0", ENTRY_NETWORK, 17},
     };
     struct policy_names *names = names_new();
     for (size_t i = 0; i < COUNT_OF(all); i++) {
@@ -366,6 +487,11 @@ static void test_a_name_of_no_key_is_refused_with_what_to_give(void **state)
         {"whole:example.com",
          "policy \"whole\" has no key \"example.com\"; give one such as 198.51.100.7 or 2001:db8::1"},
         {"own:a", "policy \"own\" has no key \"a\"; give one such as aaa"},
+        {"net:198.51.100.0/24",
+         "policy \"net\" has no key \"198.51.100.0/24\"; its keys are networks of IPv4 of 16 bits: "
+         "give one, such as 198.51.0.0/16, or one of fewer bits for all in it"},
+        {"net6:198.51.100.7", "policy \"net6\" has no key \"198.51.100.7\"; its keys are networks of IPv6 of 20 bits: "
+                              "give one, such as 2001::/20, or one of fewer bits for all in it"},
     };
     struct policy_names *names = names_new();
     read_length = SIZE_MAX;
@@ -498,6 +624,8 @@ int main(void)
         cmocka_unit_test(test_an_ipv6_address_that_stands_for_one_of_ipv4_is_that_address),
         cmocka_unit_test(test_a_text_that_a_form_should_not_write_is_not_used),
         cmocka_unit_test(test_a_network_has_no_bits_behind_its_prefix),
+        cmocka_unit_test(test_keys_that_are_networks_have_one_size_and_larger_ones_stand_for_all_in_them),
+        cmocka_unit_test(test_texts_and_keys_that_are_no_networks),
         cmocka_unit_test(test_a_name_is_a_key_a_hash_or_a_network_and_has_one_text),
         cmocka_unit_test(test_a_name_of_no_key_is_refused_with_what_to_give),
         cmocka_unit_test(test_a_value_is_a_word_or_a_number_for_each_limit),
