@@ -5,6 +5,7 @@ The gateway's kinds of packets, and the presets: kinds_test.py BUILD_DIRECTORY S
 
 Guards: apps/gateway/kinds/kind_file.c, apps/gateway/decision.c, apps/gateway/policy_look.c, docs/examples/presets/quic.kinds.yaml
 """
+import contextlib
 import os
 import pathlib
 import signal
@@ -161,7 +162,9 @@ FLOODS = {
                       (b"\xff\xff\xff\xffV\xff\xff\xff\xff", 6)],
     "minecraft_bedrock": [(b"\x01" + bytes(8) + MAGIC + bytes(8), 10), (b"\x02" + bytes(8) + MAGIC + bytes(8), 10),
                           (b"\x05" + MAGIC + b"\x0b" + bytes(1400), 24), (b"\x07" + MAGIC + bytes(17), 8)],
-    "quic": [(b"\xc3\0\0\0\1" + bytes(1195), 60), (b"\xc0\0\0\0\1" + bytes(30), 1)],
+    "quic": [(b"\xc3\0\0\0\1" + bytes(1195), 240), (b"\xd3\x6b\x33\x43\xcf" + bytes(1195), 240), (b"\x8f\x1a\x2a\x3a\x4a" + bytes(1195), 240),
+             (b"\xc0\0\0\0\1" + bytes(30), 1), (b"\xf0\0\0\0\1" + bytes(40), 1), (b"\xc5\0\0\0\0" + bytes(40), 1),
+             (b"\xe1\0\0\0\1" + bytes(60), 240), (b"\xb1\x6b\x33\x43\xcf" + bytes(60), 240), (b"\xd2\0\0\0\1" + bytes(1195), 600)],
 }
 TRAFFIC = {"source_engine": b"\x12\0\0\0game", "minecraft_bedrock": b"\x84\0\0\0" + bytes(60), "quic": b"\x41" + bytes(200)}
 
@@ -189,6 +192,23 @@ def test_each_preset_checks_and_does_what_it_promises():
                 # Traffic of the very source goes on, and so does another source's query.
                 assert f.passes(attacker, *[TRAFFIC[name]] * 20) == 20, (name, packet[:8])
                 assert f.passes(bystander, packet, TRAFFIC[name]) == 2, (name, packet[:8])
+
+
+def test_the_preset_of_quic_lets_as_many_connections_pass_as_it_says():
+    """Behind one address, with hellos of one, two or three datagrams, and one that acknowledges; of each version."""
+    kinds, policies = (PRESETS / f"quic{end}" for end in (".kinds.yaml", ".yaml"))
+    for first, version, hello in ((0xc0, b"\0\0\0\1", 1), (0xc0, b"\0\0\0\1", 3), (0xd0, b"\x6b\x33\x43\xcf", 2), (0xd0, b"\xfa\xce\xb0\x0c", 3)):
+        with Kinds(kinds.read_text(), policies=policies.read_text()) as f:
+            with contextlib.ExitStack() as stack:
+                clients = [stack.enter_context(f.client(source="127.0.0.2")) for _ in range(60)]
+                sent = 0
+                for n in range(hello + 1):
+                    for client in clients:
+                        client.send(bytes([first | (7 * n & 15)]) + version + bytes(1195 + n))
+                        sent += 1
+                    f.until(lambda: f.status()["offered"] == sent)
+                status = f.status()
+                assert status["passed"] == status["offered"] == 60 * (hello + 1), status
 
 
 if __name__ == "__main__":

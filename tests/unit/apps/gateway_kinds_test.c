@@ -2,8 +2,8 @@
 /*
  * Kinds of packets: drawn patterns and packets, against the definition byte by byte; files of kinds and their errors.
  *
- * Guards: apps/gateway/kinds/packet_kind.c, apps/gateway/kinds/kind_file.c, apps/gateway/kinds/kind_store.c,
- * apps/gateway/policy_kind.c
+ * Guards: docs/examples/presets/quic.kinds.yaml, apps/gateway/kinds/packet_kind.c, apps/gateway/kinds/kind_file.c,
+ * apps/gateway/kinds/kind_store.c, apps/gateway/policy_kind.c
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,9 +274,68 @@ static void test_a_copy_is_of_the_kinds_in_force(void **state)
     assert_int_equal(packet_kinds_find(&copy, "b"), 2);
 }
 
+/* The type of a packet with a long header, as the table of each version has it: RFC 9000 17.2, RFC 9369 3.2. */
+enum quic_type { QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY };
+
+static const enum quic_type quic_1[4] = {QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE, QUIC_RETRY};
+static const enum quic_type quic_2[4] = {QUIC_RETRY, QUIC_INITIAL, QUIC_ZERO_RTT, QUIC_HANDSHAKE};
+
+/* The name of the kind that a datagram is to have; "": it is of connections that are there. */
+static const char *quic_kind(const unsigned char *data, size_t size)
+{
+    const uint32_t version =
+        size < 5 ? 0 : (uint32_t) data[1] << 24 | (uint32_t) data[2] << 16 | (uint32_t) data[3] << 8 | data[4];
+    if (size == 0 || (data[0] & 0x80) == 0) {
+        return "";
+    }
+    if (version == 1 || version == 0x6b3343cf) {
+        const enum quic_type type = (version == 1 ? quic_1 : quic_2)[data[0] >> 4 & 3];
+        if (type == QUIC_ZERO_RTT) {
+            return version == 1 ? "zero_rtt" : "zero_rtt_v2";
+        }
+        if (type == QUIC_HANDSHAKE) {
+            return version == 1 ? "handshake" : "handshake_v2";
+        }
+    }
+    return size >= 1200 ? "initial" : "short_initial";
+}
+
+static void test_the_preset_of_quic_tells_packets_apart_by_the_tables_of_the_versions(void **state)
+{
+    (void) state;
+    static const uint32_t known[] = {1,          0x6b3343cf, 0,          2,          0xff00001d, 0x6b3343ce,
+                                     0x1a2a3a4a, 0x51303530, 0x01000000, 0xffffffff, 0x6b330001};
+    struct packet_kinds kinds;
+    weir_error error;
+    size_t seen[PACKET_KINDS_MAX + 1] = {0};
+    random_state = test_seed();
+    if (!kind_file_read(QUIC_KINDS, &kinds, &error)) {
+        fail_msg("%s", error.message);
+    }
+    for (size_t n = 0; n < test_draws(200000); n++) {
+        unsigned char data[1500];
+        const size_t size = draw(8) == 0 ? draw(8) : draw(2) == 0 ? 1196 + draw(8) : draw(sizeof(data));
+        const uint32_t version =
+            draw(4) == 0 ? (uint32_t) random_next(&random_state) : known[draw(sizeof(known) / sizeof(known[0]))];
+        for (size_t i = 0; i < sizeof(data); i++) {
+            data[i] = (unsigned char) draw(256);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            data[1 + i] = (unsigned char) (version >> (24 - 8 * i));
+        }
+        const unsigned kind = packet_kinds_match(&kinds, data, size);
+        assert_string_equal(kind != 0 ? kinds.all[kind - 1].name : "", quic_kind(data, size));
+        seen[kind]++;
+    }
+    for (size_t i = 0; i <= kinds.count; i++) {
+        assert_in_range(seen[i], 1, SIZE_MAX);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_preset_of_quic_tells_packets_apart_by_the_tables_of_the_versions),
         cmocka_unit_test(test_drawn_packets_are_of_the_first_kind_that_they_match),
         cmocka_unit_test(test_patterns_that_are_none),
         cmocka_unit_test(test_a_file_has_kinds_in_order),
