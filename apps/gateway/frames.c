@@ -219,6 +219,12 @@ void frames_look(struct loop *loop)
 {
     if (lane_is_open(&loop->lane) && loop->now != loop->lost_read) {
         loop->lost_read = loop->now;
-        loop->frames_lost = rings_lost(loop->lane.parts.rings);
+        loop->frames_lost = loop->frames_lost_before + rings_lost(loop->lane.parts.rings);
     }
+}
+
+void frames_end(struct loop *loop)
+{
+    loop->frames_lost_before += rings_lost(loop->lane.parts.rings);
+    loop->frames_lost = loop->frames_lost_before;
 }

@@ -17,6 +17,9 @@ static inline int frames_wait_ms(const struct loop *loop, int wait_ms)
     return loop->lane.waits && wait_ms > 1 ? 1 : wait_ms;
 }
 
+/* The lane's rings are about to be given up: keeps what they have counted. */
+void frames_end(struct loop *loop);
+
 /* Reads what the kernel has counted, once a second. */
 void frames_look(struct loop *loop);
 

@@ -50,6 +50,7 @@ struct loop {
     struct frame frames[BURST_COUNT]; /* of `datagrams`, where these came by the lane */
     uint64_t run_frames;              /* packets of the client at hand that left by the lane */
     uint64_t frames_lost;             /* by the rings, as of `lost_read` */
+    uint64_t frames_lost_before;      /* by rings that were given up */
     uint32_t lost_read;               /* second */
     struct outbox to_backend;
     struct burst requests, replies;

@@ -156,6 +156,8 @@ struct text write_metrics(struct gateway *gateway)
                kernel.packets);
         metric(&text, "kernel_dropped_bytes_total", "counter", "Bytes of packets dropped by XDP, without headers.",
                kernel.bytes);
+        metric(&text, "kernel_attached", "gauge", "Whether the program of XDP is on its interface: 1, or 0.",
+               kernel.is_attached);
         metric(&text, "kernel_held_keys", "gauge", "Sources and networks whose packets XDP drops.", kernel.keys);
     }
     if (gateway->forward != NULL) {

@@ -238,6 +238,37 @@ static void leave_slow(struct loop *loop, uint32_t leaving, uint32_t received)
     }
 }
 
+/* The interface has gone, or has come back: goes on without a lane, or with another one. */
+static void change_lane_slow(struct loop *loop)
+{
+    struct worker *worker = loop->worker;
+    struct forward *forward = worker->gateway->forward;
+    struct lane *lane = &loop->lane;
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = lane};
+    const unsigned number = (unsigned) (worker - worker->gateway->workers);
+    if (lane_is_open(lane)) {
+        (void) epoll_ctl(worker->epoll_fd, EPOLL_CTL_DEL, rings_fd(lane->parts.rings), NULL);
+        frames_end(loop);
+        lane_change(lane, NULL);
+        forward_leave(forward, number);
+    }
+    struct rings *rings = forward_take(forward, number);
+    if (rings != NULL && epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, rings_fd(rings), &event) != 0) {
+        forward_leave(forward, number); /* nothing is forwarded until all have taken theirs: sockets serve */
+        return;
+    }
+    lane_change(lane, rings);
+}
+
+static void update_lane(struct loop *loop)
+{
+    const struct gateway *gateway = loop->worker->gateway;
+    if (gateway->forward != NULL &&
+        forward_rings(gateway->forward, (unsigned) (loop->worker - gateway->workers)) != loop->lane.parts.rings) {
+        change_lane_slow(loop);
+    }
+}
+
 /* Waits and works once. Returns a bit for each listener that packets came from. */
 static uint32_t turn(struct loop *loop, int wait_ms)
 {
@@ -277,6 +308,7 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     session_expire(&loop->sessions, loop->now_ms,
                    atomic_load_explicit(&worker->gateway->idle_seconds, memory_order_relaxed));
     frames_look(loop);
+    update_lane(loop);
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         forget_sizes(loop, open);
     }

@@ -37,9 +37,13 @@ ROUNDS = int(os.environ.get("WEIR_KILLS", "10"))
 MANY_SIZES = [*range(0, 20), 63, 64, 65, 500, 501, 1199, 1200, 1231, 1232, 1233, 1400, 1451, 1452]
 
 
-def lay():
+def lay_wire():
     addresses(GATEWAY, "wire", f"{HERE}/24", "10.77.1.100/24", "fd77::1/64")
     addresses(CLIENTS, "wire", *(f"10.77.1.{i}/24" for i in range(2, 12)), f"{ROUTER6}/64", "fd77::3/64")
+
+
+def lay():
+    lay_wire()
     addresses(CLIENTS, "inner", "10.78.1.1/24", "fd78::1/64")
     addresses(BACKENDS, "inner", f"{BACKEND}/24", f"{BACKEND6}/64")
     for host, via, via6 in ((GATEWAY, ROUTER, ROUTER6), (BACKENDS, "10.78.1.1", "fd78::1")):
@@ -49,10 +53,24 @@ def lay():
         subprocess.run(["ip", "netns", "exec", CLIENTS, "sh", "-c", f"echo 1 >/proc/sys/{name}"], check=True, timeout=20)
 
 
+def outer(queues):
+    several = ("numrxqueues", str(queues), "numtxqueues", str(queues))
+    return wire(GATEWAY, "wire", CLIENTS, "wire", *several)
+
+
+def replace_wire(queues, between=lambda: None):
+    """The interface goes, and comes back with so many queues."""
+    ip("link", "del", "wire", host=GATEWAY)
+    between()
+    ip(*outer(queues))
+    lay_wire()
+    ip("route", "add", "default", "via", ROUTER, host=GATEWAY)
+    ip("-6", "route", "add", "default", "via", ROUTER6, host=GATEWAY)
+
+
 def network(queues=1):
     """Three hosts. Inside, this process is on the gateway's."""
-    several = ("numrxqueues", str(queues), "numtxqueues", str(queues))
-    return hosts((GATEWAY, CLIENTS, BACKENDS), (wire(GATEWAY, "wire", CLIENTS, "wire", *several), wire(CLIENTS, "inner", BACKENDS, "inner")), lay)
+    return hosts((GATEWAY, CLIENTS, BACKENDS), (outer(queues), wire(CLIENTS, "inner", BACKENDS, "inner")), lay)
 
 
 class Backend:
@@ -686,6 +704,87 @@ def test_nothing_is_left_when_the_gateway_is_killed_and_the_next_one_forwards():
             child.wait()
             f.until(lambda: not attached())
         f.until(lambda: not left())
+
+
+AGAIN = "packets are forwarded past the network stack at wire again"
+
+
+def test_an_interface_that_goes_and_comes_back_forwards_again():
+    """Clients keep their sessions; under load, and with a queue for each of several threads."""
+    for queues, threads, option in ((1, 1, "wire,forward"), (1, 1, "wire,mode=generic,forward"), (2, 3, "wire,forward")):
+        with network(queues), Backend() as backend, gateway(backends=[backend], threads=threads, option=option) as f:
+            with contextlib.ExitStack() as stack:
+                if "generic" in option:
+                    checksums(CLIENTS, False)
+                clients = [stack.enter_context(Client(f, f"10.77.1.{3 + n}")) for n in range(6)]
+                for client in clients:
+                    client.ask(10, 5)
+                f.until(lambda: (clients[0].ask(), f.count()["sent"] > 20)[1])
+                sources = set(backend.sources)
+                for n in range(1, 4):
+                    def gone():
+                        f.until(lambda: f.count()["queues"] == 0)
+                        assert f.status()["kernel"]["mode"] == "off"
+                    replace_wire(queues, gone if n != 2 else lambda: None)
+                    f.until(lambda n=n: f.log.read_text().count(AGAIN) == n)
+                    if "generic" in option:
+                        checksums(CLIENTS, False)
+                    assert f.count()["queues"] == queues
+                    before = f.count()
+                    for client in clients:
+                        client.socket.settimeout(1)
+                        f.until(lambda client=client: came_back(client))
+                        client.socket.settimeout(20)
+                    f.until(lambda: (clients[n].ask(), f.count()["sent"] >= before["sent"] + 20)[1])
+                assert backend.sources == sources, (backend.sources, sources)
+                assert f.status()["lost_replies"] == 0 and f.log.read_text().count("--xdp wire: there is no interface wire; ") == 2, f.log.read_text()
+                turns = busy(f)
+                time.sleep(1)
+                assert busy(f) - turns < 0.5, "a thread turns and turns"
+
+
+def came_back(client):
+    with contextlib.suppress(socket.timeout, OSError):
+        client.ask()
+        return True
+
+
+def busy(f):
+    """Seconds of processor time."""
+    fields = open(f"/proc/{f.child.pid}/stat", encoding="utf-8").read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_while_an_interface_is_away_or_has_too_many_queues_sockets_serve():
+    with network(), Backend() as backend, gateway(backends=[backend], listen="") as f, Client(f) as client, \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
+        warm(f, client)
+        ip("link", "del", "wire", host=GATEWAY)
+        f.until(lambda: f.count()["queues"] == 0)
+        turns = busy(f)
+        time.sleep(1)
+        assert busy(f) - turns < 0.5, "a thread turns and turns"
+        here.connect(("127.0.0.1", f.port))
+        here.send(b"x")  # whose backend is out of reach now
+        f.until(lambda: f.status()["unsendable"] + f.status()["refused"] > 0)
+        ip(*outer(4))
+        lay_wire()
+        ip("route", "add", "default", "via", ROUTER, host=GATEWAY)
+        f.until(lambda: "--xdp wire: the interface has 4 receive queues for 1 threads; give --threads 4, or fewer queues (ethtool -L); packets go "
+                "by sockets" in f.log.read_text())
+        client.socket.settimeout(1)
+        f.until(lambda: came_back(client))
+        client.socket.settimeout(20)
+        client.ask(10, 50)
+        assert f.count()["queues"] == 0 and f.status()["kernel"]["mode"] == "native"
+        time.sleep(2.5)
+        assert f.log.read_text().count("4 receive queues for 1 threads") == 1
+        replace_wire(1)
+        f.until(lambda: AGAIN in f.log.read_text())
+        client.socket.settimeout(1)
+        f.until(lambda: came_back(client))
+        client.socket.settimeout(20)
+        warm(f, client)
 
 
 def test_a_gateway_that_ends_hands_over_to_another_one():

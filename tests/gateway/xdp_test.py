@@ -26,11 +26,13 @@ GATEWAY, CLIENTS = host_names("ab")
 FIRST, SECOND = "10.77.1.2", "10.77.1.3"
 
 
+def lay():
+    addresses(GATEWAY, "wire", "10.77.1.1/16", "10.77.9.1/16", "fd77::1/64")
+    addresses(CLIENTS, "wire", FIRST + "/16", SECOND + "/16", "10.77.2.2/16", "fd77::2/64", "fd77::3/64")
+
+
 def network():
     """Two hosts and a wire. Inside, this process is on the gateway's host."""
-    def lay():
-        addresses(GATEWAY, "wire", "10.77.1.1/16", "10.77.9.1/16", "fd77::1/64")
-        addresses(CLIENTS, "wire", FIRST + "/16", SECOND + "/16", "10.77.2.2/16", "fd77::2/64", "fd77::3/64")
     return hosts((GATEWAY, CLIENTS), (wire(GATEWAY, "wire", CLIENTS, "wire"),), lay)
 
 
@@ -317,6 +319,92 @@ def test_shadow_mode_and_the_overall_limit_drop_nothing_in_the_kernel():
 def attached():
     """What the kernel has at the gateway's interface."""
     return "xdp" in ip("link", "show", "wire", host=GATEWAY)
+
+
+def mode(f):
+    return f.status()["kernel"]["mode"]
+
+
+def lay_anew():
+    ip(*wire(GATEWAY, "wire", CLIENTS, "wire"))
+    lay()
+
+
+AWAY = "--xdp wire: there is no interface wire; packets are dropped here and not in the kernel until the program is on it again"
+
+
+def test_an_interface_that_goes_and_comes_back_has_its_program_again():
+    for option, its in (("wire", "native"), ("wire,mode=generic", "generic")):
+        with gateway(option=option) as f, Client(f, FIRST) as one:
+            have_dropped(f, one)
+            for n in range(1, 4):
+                ip("link", "del", "wire", host=GATEWAY)
+                f.until(lambda: mode(f) == "off")
+                assert "\nweir_gateway_kernel_attached 0\n" in f.get("/metrics")
+                time.sleep(1.5)  # the next looks say nothing
+                assert f.log.read_text().count(AWAY) == n, f.log.read_text()
+                lay_anew()
+                f.until(lambda: mode(f) == its)
+                assert attached() and f.log.read_text().count(f"--xdp wire: the program is on the interface again (XDP, {its})") == n
+                assert "\nweir_gateway_kernel_attached 1\n" in f.get("/metrics")
+                have_dropped(f, one)
+            before = drops(f)
+            f.until(lambda: (one.send(20), drops(f) >= before + 100)[1])
+
+
+def test_an_interface_that_is_replaced_between_two_looks_has_the_program():
+    """Under another index, or by another one of its name; one that is down and up again keeps it."""
+    with gateway() as f, Client(f, FIRST) as one:
+        have_dropped(f, one)
+        ip("link", "set", "wire", "down", host=GATEWAY)
+        time.sleep(1.5)
+        ip("link", "set", "wire", "up", host=GATEWAY)
+        assert mode(f) == "native" and attached() and "again" not in f.log.read_text(), f.log.read_text()
+        for n in range(1, 4):
+            ip("link", "del", "wire", host=GATEWAY)
+            lay_anew()
+            f.until(lambda: f.log.read_text().count("on the interface again (XDP, native)") == n)
+            assert attached() and AWAY not in f.log.read_text(), f.log.read_text()
+            have_dropped(f, one)
+        # The old one stays, by another name, and is free of the program then.
+        ip("link", "set", "wire", "down", host=GATEWAY)
+        ip("link", "set", "wire", "name", "before", host=GATEWAY)
+        ip("link", "set", "wire", "name", "before", host=CLIENTS)
+        ip("addr", "flush", "dev", "before", host=GATEWAY)
+        ip("addr", "flush", "dev", "before", host=CLIENTS)
+        lay_anew()
+        f.until(lambda: f.log.read_text().count("on the interface again (XDP, native)") == 4)
+        assert attached() and "xdp" not in ip("link", "show", "before", host=GATEWAY)
+        have_dropped(f, one)
+        # To another host and back.
+        ip("link", "set", "wire", "netns", CLIENTS, "name", "away", host=GATEWAY)
+        f.until(lambda: mode(f) == "off")
+        assert "xdp" not in ip("link", "show", "away", host=CLIENTS)
+        ip("link", "set", "away", "netns", GATEWAY, "name", "wire", host=CLIENTS)
+        addresses(GATEWAY, "wire", "10.77.1.1/16", "10.77.9.1/16")
+        f.until(lambda: mode(f) == "native")
+        have_dropped(f, one)
+
+
+def test_a_program_of_somebody_else_on_an_interface_that_is_back_is_said_and_waited_for():
+    with gateway() as f, Client(f, FIRST) as one:
+        have_dropped(f, one)
+        with contextlib.ExitStack() as stack:
+            ip("link", "del", "wire", host=GATEWAY)
+            f.until(lambda: mode(f) == "off")
+            # Another gateway has it, under a name that the first one does not look for until it is renamed.
+            ip(*wire(GATEWAY, "early", CLIENTS, "wire"))
+            second = stack.enter_context(Fixture("--xdp", "early", listen="127.0.0.1", threads=1))
+            second.until(lambda: second.status()["kernel"]["mode"] == "native")
+            os.kill(second.child.pid, signal.SIGSTOP)  # so that it does not take its program off
+            ip("link", "set", "early", "name", "wire", host=GATEWAY)
+            lay()
+            f.until(lambda: "--xdp wire: another XDP program is on wire; take it off, or give another interface; packets" in f.log.read_text())
+            time.sleep(1.5)
+            assert f.log.read_text().count("another XDP program is on wire") == 1 and mode(f) == "off"
+            os.kill(second.child.pid, signal.SIGCONT)
+            f.until(lambda: mode(f) == "native")  # the other one is off: its interface is gone by name
+            have_dropped(f, one)
 
 
 def test_nothing_is_left_in_the_kernel_when_the_gateway_is_killed():

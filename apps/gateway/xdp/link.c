@@ -18,8 +18,10 @@
 #include "drop.skel.h"
 
 struct xdp_link {
+    struct xdp_link_options options;
     struct drop_bpf *program;
-    int fd; /* of the link; the kernel detaches the program with it */
+    int fd;         /* of the link; the kernel detaches the program with it. -1: there is none */
+    unsigned index; /* of the interface that it was attached to */
     enum link_mode mode;
     struct drop_line *lines;
     struct drop_session *sessions; /* NULL: the program does not forward */
@@ -72,11 +74,11 @@ static int attach(int program, int interface, enum link_mode mode)
 }
 
 /* 0, or a positive errno value. */
-static int attach_any(struct xdp_link *link, int interface, const struct xdp_link_options *options)
+static int attach_any(struct xdp_link *link, int interface)
 {
-    const int program =
-        bpf_program__fd(options->forward ? link->program->progs.drop_or_forward : link->program->progs.drop_denied);
-    const enum link_mode mode = options->mode;
+    const int program = bpf_program__fd(link->options.forward ? link->program->progs.drop_or_forward
+                                                              : link->program->progs.drop_denied);
+    const enum link_mode mode = link->options.mode;
     link->mode = mode == LINK_GENERIC ? LINK_GENERIC : LINK_NATIVE;
     link->fd = attach(program, interface, link->mode);
     if (link->fd < 0 && mode == LINK_ANY && errno != EBUSY && errno != EPERM) {
@@ -92,6 +94,39 @@ static void *map_array(const struct bpf_map *map, size_t size)
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, bpf_map__fd(map), 0);
     /* cppcheck-suppress memleak ; the caller has it */
     return at != MAP_FAILED ? at : NULL;
+}
+
+unsigned xdp_link_find(const struct xdp_link *link)
+{
+    struct bpf_link_info info = {.type = 0};
+    __u32 size = sizeof(info);
+    const unsigned named = if_nametoindex(link->options.interface);
+    if (link->fd < 0 || named != link->index) {
+        return 0;
+    }
+    /* Of a link whose interface has gone the kernel says that it has none. */
+    return bpf_obj_get_info_by_fd(link->fd, &info, &size) != 0 || info.xdp.ifindex == named ? named : 0;
+}
+
+unsigned xdp_link_attach(struct xdp_link *link, char *problem, size_t size)
+{
+    const unsigned named = if_nametoindex(link->options.interface);
+    if (link->fd >= 0) {
+        (void) close(link->fd);
+        link->fd = -1;
+    }
+    link->index = 0;
+    if (named == 0) {
+        (void) snprintf(problem, size, "there is no interface %s", link->options.interface);
+        return 0;
+    }
+    const int error = attach_any(link, (int) named);
+    if (error != 0) {
+        say_attach(problem, size, link->options.interface, link->options.mode, error);
+        return 0;
+    }
+    link->index = named;
+    return named;
 }
 
 static int load(struct xdp_link *link, const struct xdp_link_options *options)
@@ -123,22 +158,20 @@ static int load(struct xdp_link *link, const struct xdp_link_options *options)
 struct xdp_link *xdp_link_open(const struct xdp_link_options *options, char *problem, size_t size)
 {
     struct xdp_link *link = calloc(1, sizeof(*link));
-    const unsigned index = if_nametoindex(options->interface);
-    if (link == NULL || index == 0) {
+    if (link == NULL || if_nametoindex(options->interface) == 0) {
         (void) snprintf(problem, size, "%s%s", link == NULL ? "out of memory" : "there is no interface ",
                         link == NULL ? "" : options->interface);
         free(link);
         return NULL;
     }
+    link->options = *options;
     link->fd = -1;
     (void) libbpf_set_print(keep_quiet);
-    int error = load(link, options);
+    const int error = load(link, options);
     if (error != 0) {
         say_load(problem, size, error);
-    } else if ((error = attach_any(link, (int) index, options)) != 0) {
-        say_attach(problem, size, options->interface, options->mode, error);
     }
-    if (error != 0) {
+    if (error != 0 || xdp_link_attach(link, problem, size) == 0) {
         xdp_link_close(link);
         return NULL;
     }

@@ -29,7 +29,19 @@ struct xdp_link_options {
 struct xdp_link *xdp_link_open(const struct xdp_link_options *options, char *problem, size_t size);
 void xdp_link_close(struct xdp_link *link);
 
-/* LINK_NATIVE or LINK_GENERIC. */
+/*
+ * The index of the interface at which the program is; 0: at none of the name that was given. An interface may go with
+ * its driver or its network namespace, and come back under another index: the kernel has taken the program off then.
+ */
+unsigned xdp_link_find(const struct xdp_link *link);
+
+/*
+ * Attaches the program to the interface of the name that was given, and takes it off any other one. Returns the
+ * interface's index; 0: `problem` says in one sentence what is missing.
+ */
+unsigned xdp_link_attach(struct xdp_link *link, char *problem, size_t size);
+
+/* LINK_NATIVE or LINK_GENERIC: as it was attached last. */
 enum link_mode xdp_link_mode(const struct xdp_link *link);
 
 /* Memory that the program reads. */

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "../listeners.h"
+#include "../log.h"
 #include "../network.h"
 #include "held.h"
 #include "link.h"
@@ -36,6 +37,9 @@
 
 #define OVERRIDES_TURNS (XDP_OVERRIDES_MS / TURN_MS)
 
+/* Whether the program is still on its interface is looked at every so many turns. */
+#define LINK_TURNS 10
+
 /* The host's own addresses are looked up again every so many turns. */
 #define LOCALS_TURNS 20
 
@@ -43,7 +47,13 @@ struct xdp {
     struct xdp_link_options options;
     struct xdp_link *link;
     struct held held;
-    struct locals locals; /* where the gateway listens on all addresses */
+    struct locals locals;      /* where the gateway listens on all addresses */
+    _Atomic unsigned attached; /* the index of the interface that the program is on; 0: it is away */
+    _Atomic int mode;          /* enum link_mode */
+    char told[160];            /* of the log's last line about that; "": the program is on it */
+    pthread_mutex_t mutex;     /* of what follows; held while it is called */
+    xdp_watch_fn watch;
+    void *watch_arg;
     const struct policies *policies;
     weir *weir;
     weir_thread *limits; /* of the thread that sweeps; NULL: nothing is limited */
@@ -269,6 +279,63 @@ static void look_at_overrides(struct xdp *xdp)
     xdp->overrides_changed = changed;
 }
 
+static void tell_watch(struct xdp *xdp, unsigned interface)
+{
+    (void) pthread_mutex_lock(&xdp->mutex);
+    if (xdp->watch != NULL) {
+        xdp->watch(xdp->watch_arg, interface);
+    }
+    (void) pthread_mutex_unlock(&xdp->mutex);
+}
+
+void xdp_watch(struct xdp *xdp, xdp_watch_fn watch, void *arg)
+{
+    (void) pthread_mutex_lock(&xdp->mutex);
+    xdp->watch = watch;
+    xdp->watch_arg = arg;
+    (void) pthread_mutex_unlock(&xdp->mutex);
+}
+
+static const char *mode_of(const struct xdp *xdp)
+{
+    return atomic_load(&xdp->mode) == LINK_NATIVE ? "native" : "generic";
+}
+
+/* Says once what keeps the program off its interface. */
+static void tell_away(struct xdp *xdp, const char *problem)
+{
+    if (strcmp(problem, xdp->told) == 0) {
+        return;
+    }
+    (void) snprintf(xdp->told, sizeof(xdp->told), "%s", problem);
+    log_line(WEIR_LOG_WARNING, "--xdp %s: %s; %s until the program is on it again", xdp->options.interface, problem,
+             !xdp->options.forward ? "packets are dropped here and not in the kernel"
+             : xdp->limits == NULL ? "packets go by sockets"
+                                   : "packets are dropped here and not in the kernel, and go by sockets");
+}
+
+/* Puts the program back on its interface, which may have gone and come back. */
+static void look_at_link(struct xdp *xdp)
+{
+    char problem[sizeof(xdp->told)];
+    unsigned found = xdp_link_find(xdp->link);
+    if (found == 0) {
+        atomic_store(&xdp->attached, 0);
+        tell_watch(xdp, 0); /* before packets can come */
+        found = xdp_link_attach(xdp->link, problem, sizeof(problem));
+        atomic_store(&xdp->mode, (int) xdp_link_mode(xdp->link));
+        atomic_store(&xdp->attached, found);
+        if (found != 0) {
+            xdp->told[0] = '\0';
+            log_line(WEIR_LOG_INFO, "--xdp %s: the program is on the interface again (XDP, %s)", xdp->options.interface,
+                     mode_of(xdp));
+        } else {
+            tell_away(xdp, problem);
+        }
+    }
+    tell_watch(xdp, found);
+}
+
 static void pause_ms(long ms)
 {
     const struct timespec pause = {.tv_nsec = ms * 1000000L};
@@ -295,6 +362,9 @@ static void *sweep_main(void *arg)
         if (++turns % OVERRIDES_TURNS == 0 && xdp->limits != NULL) {
             look_at_overrides(xdp);
         }
+        if (turns % LINK_TURNS == 0) {
+            look_at_link(xdp);
+        }
         if (turns % LOCALS_TURNS == 0) {
             locals_look(&xdp->locals, set_local, xdp);
         }
@@ -320,6 +390,7 @@ static void xdp_free(struct xdp *xdp, bool started)
         held_close(&xdp->held);
     }
     locals_close(&xdp->locals);
+    (void) pthread_mutex_destroy(&xdp->mutex);
     free(xdp);
 }
 
@@ -336,11 +407,14 @@ struct xdp *xdp_start(const char *option, const struct xdp_forwarding *forwardin
     xdp->options.flows = forwarding != NULL && forwarding->workers > 1 ? forwarding->sessions : 0;
     xdp->policies = policies;
     xdp->weir = w;
+    (void) pthread_mutex_init(&xdp->mutex, NULL);
     xdp->link = xdp_link_open(&xdp->options, problem, size);
     if (xdp->link == NULL) {
         xdp_free(xdp, false);
         return NULL;
     }
+    atomic_store(&xdp->mode, (int) xdp_link_mode(xdp->link));
+    atomic_store(&xdp->attached, xdp_link_find(xdp->link));
     (void) snprintf(problem, size, "out of memory, or of threads");
     if (w != NULL && (held_open(&xdp->held, CAPACITY, xdp_link_lines(xdp->link), DROP_LINES) != 0 ||
                       (xdp->limits = weir_attach(w)) == NULL)) {
@@ -402,7 +476,8 @@ bool xdp_get_status(struct xdp *xdp, struct xdp_status *out)
         return false;
     }
     *out = (struct xdp_status){.interface = xdp->options.interface,
-                               .mode = xdp_link_mode(xdp->link) == LINK_NATIVE ? "native" : "generic",
+                               .mode = atomic_load(&xdp->attached) != 0 ? mode_of(xdp) : "off",
+                               .is_attached = atomic_load(&xdp->attached) != 0,
                                .forwards = xdp->options.forward,
                                .drops = xdp->limits != NULL,
                                .keys = xdp->limits != NULL ? held_count(&xdp->held) : 0,

@@ -9,7 +9,8 @@
  * refunds or a reset have changed is noticed within that time. A reload lets everything pass at once, and so does a
  * change of the overrides within XDP_OVERRIDES_MS. The same thread tells the limits what was dropped, as demand.
  *
- * The program is gone with the process, however the process ends: the kernel drops the link with its descriptor.
+ * The program is gone with the process, however the process ends: the kernel drops the link with its descriptor. An
+ * interface may go and come back meanwhile: the thread looks each second, and attaches the program anew.
  */
 #ifndef WEIR_GATEWAY_XDP_XDP_H
 #define WEIR_GATEWAY_XDP_XDP_H
@@ -53,7 +54,8 @@ struct xdp_forwarding {
 
 /* What a page says of it. */
 struct xdp_status {
-    const char *interface, *mode; /* "native" or "generic" */
+    const char *interface, *mode; /* "native" or "generic"; "off": the interface is away */
+    bool is_attached;             /* the program is on the interface */
     bool drops;                   /* there are limits, so that packets may be dropped */
     bool forwards;                /* the program can hand packets to AF_XDP */
     uint32_t keys;                /* that are held */
@@ -81,6 +83,13 @@ void xdp_stop(struct xdp *xdp); /* NULL is allowed */
  * stack. `number`: the listener's, below LISTENER_SLOTS. Main thread. `xdp` may be NULL.
  */
 void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *listen, bool forwards);
+
+/*
+ * Has the thread call `watch` each second with the index of the interface that the program is on, and with 0 before it
+ * is put on another one, and while it is on none. NULL: it calls it no more; waits for a call under way.
+ */
+typedef void (*xdp_watch_fn)(void *arg, unsigned interface);
+void xdp_watch(struct xdp *xdp, xdp_watch_fn watch, void *arg);
 
 /* The program, for what forwards. `xdp` is there. */
 struct xdp_link *xdp_get_link(struct xdp *xdp);

@@ -2,6 +2,10 @@
 /*
  * Forwarding past the network stack, by AF_XDP (Linux 5.9): what the lanes of all workers share. Worker N has the lane
  * of receive queue N.
+ *
+ * An interface that goes takes its queues along, and the sockets of AF_XDP are of no use any more. Then nothing is
+ * forwarded, each worker is to let go of its rings, and they are closed. When the interface is back there are new ones,
+ * and frames are handed over when each worker has taken its own. The thread of `xdp` sees to that, once a second.
  */
 #ifndef WEIR_GATEWAY_XSK_FORWARD_H
 #define WEIR_GATEWAY_XSK_FORWARD_H
@@ -30,7 +34,16 @@ void forward_end(struct forward *forward);
 void forward_stop(struct forward *forward);
 
 /* The parts of a worker's lane. `forward` may be NULL. */
-struct lane_parts forward_lane(const struct forward *forward, unsigned worker);
+struct lane_parts forward_lane(struct forward *forward, unsigned worker);
+
+/*
+ * The rings that a worker is to have now; NULL: none. Costs a load. A worker that has others gives them up by
+ * forward_leave(), and takes these by forward_take(), which returns those that it then has. Both are the worker's
+ * calls.
+ */
+struct rings *forward_rings(const struct forward *forward, unsigned worker);
+struct rings *forward_take(struct forward *forward, unsigned worker);
+void forward_leave(struct forward *forward, unsigned worker);
 
 /*
  * Prepares the sockets of a listener, by worker, of which packets are to be forwarded. 0, or a negative errno value. To
@@ -38,7 +51,7 @@ struct lane_parts forward_lane(const struct forward *forward, unsigned worker);
  */
 int forward_steer(struct forward *forward, unsigned listener, const int *sockets);
 
-/* How many receive queues there are. */
+/* How many receive queues frames are handed over from; 0: the interface is away. */
 unsigned forward_queues(const struct forward *forward);
 
 #endif

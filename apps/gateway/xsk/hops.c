@@ -42,7 +42,7 @@ struct own {
 struct hops {
     struct backends *backends;
     struct route_asker asker;
-    unsigned interface;
+    _Atomic unsigned interface; /* its index */
     char name[IF_NAMESIZE];
     pthread_t thread;
     _Atomic bool stopping;
@@ -54,6 +54,11 @@ struct hops {
     size_t own_count;
     struct own own[OWN_MOST];
 };
+
+void hops_set_interface(struct hops *hops, unsigned index)
+{
+    atomic_store_explicit(&hops->interface, index, memory_order_relaxed);
+}
 
 uint64_t hops_name(const struct address *backend)
 {
@@ -133,7 +138,8 @@ static void look_at(struct hops *hops, unsigned place, const struct address *bac
     struct route_hop found;
     uint64_t hop = 0;
     const uint32_t own = atomic_load_explicit(&hops->mtu, memory_order_relaxed);
-    if (own != 0 && route_find(&hops->asker, backend, hops->interface, &found)) {
+    if (own != 0 &&
+        route_find(&hops->asker, backend, atomic_load_explicit(&hops->interface, memory_order_relaxed), &found)) {
         const uint32_t mtu = found.mtu != 0 && found.mtu < own ? found.mtu : own;
         for (unsigned i = 0; i < FRAME_MAC_SIZE; i++) {
             hop = hop << 8 | found.mac[i];
@@ -182,7 +188,7 @@ struct hops *hops_start(struct backends *backends, const char *interface)
         return NULL;
     }
     hops->backends = backends;
-    hops->interface = if_nametoindex(interface);
+    hops_set_interface(hops, if_nametoindex(interface));
     memcpy(hops->name, interface, strnlen(interface, sizeof(hops->name) - 1));
     int result = route_open(&hops->asker);
     if (result == 0) {

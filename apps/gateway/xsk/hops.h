@@ -23,6 +23,9 @@ struct hops;
 struct hops *hops_start(struct backends *backends, const char *interface);
 void hops_stop(struct hops *hops); /* NULL is allowed */
 
+/* The interface has another index now: it went and came back. */
+void hops_set_interface(struct hops *hops, unsigned index);
+
 /* By which the hop to a backend is known. */
 uint64_t hops_name(const struct address *backend);
 

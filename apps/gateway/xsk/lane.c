@@ -83,15 +83,25 @@ int lane_open(struct lane *lane, const struct lane_parts *parts, struct session_
               const struct listen_socket *sockets)
 {
     *lane = (struct lane){.parts = *parts, .table = table, .sockets = sockets, .capacity = capacity};
-    if (parts->rings == NULL && parts->steering == NULL) {
+    if (parts->sessions == NULL) {
         return 0;
     }
-    if (parts->rings != NULL && (lane->paths = calloc(capacity, sizeof(*lane->paths))) == NULL) {
+    lane->paths = calloc(capacity, sizeof(*lane->paths)); /* what no session touches stays unbacked */
+    if (lane->paths == NULL) {
         return -ENOMEM;
     }
     table->changes = note_change;
     table->changes_arg = lane;
     return 0;
+}
+
+void lane_change(struct lane *lane, struct rings *rings)
+{
+    for (uint32_t number = 0; number < lane->capacity && lane->parts.rings != NULL; number++) {
+        end_path(lane, number);
+    }
+    lane->parts.rings = rings;
+    lane->waits = false;
 }
 
 void lane_close(struct lane *lane)

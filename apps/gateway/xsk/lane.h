@@ -10,6 +10,8 @@
  * backend sends to the session's port, where that arrives at the lane's queue. At other queues such a packet passes to
  * the session's socket: an AF_XDP socket gets frames of its own queue alone, and so no two workers share a session.
  *
+ * The rings end where the interface goes away, and there are others when it is back. Meanwhile all goes by sockets.
+ *
  * Where there are several workers, the program is told which of them a client is with, as long as the client has a
  * session: so packets of a client that go by sockets, such as fragments, are of the same session.
  *
@@ -41,11 +43,11 @@ struct lane_path {
 
 /* What all lanes share, and the frames of one. */
 struct lane_parts {
-    struct rings *rings; /* NULL: there is no lane */
+    struct rings *rings; /* NULL: there is no lane now */
     uint32_t queue;      /* as the worker */
     struct hops *hops;
-    struct drop_session *sessions; /* of the kernel's program, by port */
-    struct xdp_link *steering;     /* NULL: there is one worker, or nothing is forwarded */
+    struct drop_session *sessions; /* of the kernel's program, by port; NULL: nothing is ever forwarded */
+    struct xdp_link *steering;     /* NULL: there is one worker */
 };
 
 struct lane {
@@ -63,6 +65,9 @@ struct lane {
 int lane_open(struct lane *lane, const struct lane_parts *parts, struct session_table *table, uint32_t capacity,
               const struct listen_socket *sockets);
 void lane_close(struct lane *lane);
+
+/* Goes on with other rings, or with none. Those of before are not used any more, and stay their owner's. */
+void lane_change(struct lane *lane, struct rings *rings);
 
 static inline bool lane_is_open(const struct lane *lane)
 {

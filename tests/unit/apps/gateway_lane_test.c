@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "../apps/gateway/log.h"
 #include "../apps/gateway/proxy.h"
 #include "../apps/gateway/xsk/forward.h"
 #include "support/support.h"
@@ -42,6 +43,9 @@ static struct {
     struct ethtool_channels channels;
     unsigned rings_opened, rings_closed, rings_refused_at, queue_refused_at, hops_open;
     int steered;
+    xdp_watch_fn watch;
+    void *watch_arg;
+    unsigned hops_at, logged; /* logged: warnings */
 } made;
 
 static char rings_of[DROP_QUEUES];
@@ -132,6 +136,31 @@ void xdp_link_remove_flow(struct xdp_link *link, const struct drop_flow *flow)
     assert_true(link == (void *) &made);
     made.flow = *flow;
     made.flows_removed++;
+}
+
+void xdp_watch(struct xdp *xdp, xdp_watch_fn watch, void *arg)
+{
+    assert_true(xdp == (void *) &made);
+    made.watch = watch;
+    made.watch_arg = arg;
+}
+
+unsigned xdp_link_find(const struct xdp_link *link)
+{
+    (void) link;
+    return 5;
+}
+
+void log_line(weir_log_level level, const char *format, ...)
+{
+    made.logged += level == WEIR_LOG_WARNING;
+    (void) format;
+}
+
+void hops_set_interface(struct hops *hops, unsigned index)
+{
+    assert_ptr_equal(hops, &made);
+    made.hops_at = index;
 }
 
 struct hops *hops_start(struct backends *backends, const char *interface)
@@ -274,8 +303,12 @@ static int end(void **state)
 static void test_a_lane_is_told_of_sessions_where_it_has_frames_or_steers(void **state)
 {
     (void) state;
-    for (unsigned with = 0; with < 4; with++) {
-        const struct lane_parts parts = {.rings = (with & 1) != 0 ? (struct rings *) (void *) rings_of : NULL,
+    for (unsigned with = 0; with < 8; with++) {
+        if (with != 0 && (with & 4) == 0) {
+            continue; /* where something is forwarded there are sessions */
+        }
+        const struct lane_parts parts = {.sessions = (with & 4) != 0 ? made.sessions : NULL,
+                                         .rings = (with & 1) != 0 ? (struct rings *) (void *) rings_of : NULL,
                                          .steering = (with & 2) != 0 ? (struct xdp_link *) (void *) &made : NULL,
                                          .queue = 9};
         struct session_table told = {.sessions = sessions};
@@ -284,7 +317,7 @@ static void test_a_lane_is_told_of_sessions_where_it_has_frames_or_steers(void *
         assert_int_equal(lane_open(&opened, &parts, &told, SESSIONS, sockets), 0);
         assert_int_equal(lane_is_open(&opened), (with & 1) != 0);
         assert_int_equal(told.changes != NULL, with != 0);
-        assert_int_equal(opened.paths != NULL, (with & 1) != 0);
+        assert_int_equal(opened.paths != NULL, with != 0); /* rings may come later */
         made.flows_set = made.flows_removed = 0;
         if (told.changes != NULL) {
             assert_ptr_equal(told.changes_arg, &opened);
@@ -592,14 +625,16 @@ static void test_a_lane_for_each_queue_and_the_program_hands_over_once_all_are_o
             const bool has = worker < rows[i].queues;
             assert_int_equal(parts.queue, worker);
             assert_ptr_equal(parts.rings, has ? &rings_of[worker] : NULL);
-            assert_ptr_equal(parts.hops, has ? (void *) &made : NULL);
-            assert_ptr_equal(parts.sessions, has ? made.sessions : NULL);
+            assert_ptr_equal(parts.hops, &made);
+            assert_ptr_equal(parts.sessions, made.sessions);
+            assert_ptr_equal(forward_rings(forward, worker), parts.rings);
             assert_ptr_equal(parts.steering, rows[i].workers > 1 ? (void *) &made : NULL);
         }
         const int socket = 7;
         assert_int_equal(forward_steer(forward, 2, &socket),
                          rows[i].workers > 1 ? 2007 + 100 * (int) rows[i].workers : 0);
         forward_end(forward);
+        assert_null(made.watch);
         assert_int_equal(made.target.forwards, 0);
         assert_int_equal(made.rings_closed, 0);
         forward_stop(forward);
@@ -612,6 +647,96 @@ static void test_a_lane_for_each_queue_and_the_program_hands_over_once_all_are_o
     forward_stop(NULL);
 }
 
+static void look(unsigned interface)
+{
+    made.watch(made.watch_arg, interface);
+}
+
+static void test_an_interface_that_goes_takes_the_rings_along_and_one_that_comes_back_has_new_ones(void **state)
+{
+    char problem[200] = "";
+    (void) begin(state);
+    lane_close(&lane);
+    made.channels.combined_count = 2;
+    struct forward *forward = forward_start((struct xdp *) (void *) &made, (struct backends *) (void *) rings_of, 3,
+                                            problem, sizeof(problem));
+    assert_non_null(forward);
+    for (unsigned worker = 0; worker < 3; worker++) {
+        (void) forward_lane(forward, worker);
+    }
+    look(5);
+    assert_true(made.target.forwards == 1 && forward_queues(forward) == 2 && made.rings_closed == 0);
+    look(0);
+    assert_true(made.target.forwards == 0 && forward_queues(forward) == 0);
+    for (unsigned worker = 0; worker < 2; worker++) { /* not before each worker has left */
+        assert_null(forward_rings(forward, worker));
+        look(worker == 0 ? 0 : 6);
+        assert_int_equal(made.rings_closed, 0);
+        forward_leave(forward, worker);
+        assert_null(forward_take(forward, worker));
+    }
+    made.rings_refused_at = 1;
+    look(6);
+    assert_true(made.rings_closed == 3 && made.rings_opened == 3 && made.logged == 1);
+    made.rings_refused_at = UINT32_MAX;
+    for (unsigned i = 0; i < 10; i++) { /* it waits a while with the next try, and says it once */
+        look(6);
+        assert_int_equal(made.rings_opened, 3);
+    }
+    made.channels.combined_count = 1;
+    look(6);
+    assert_true(made.rings_opened == 4 && made.target.forwards == 0 && made.hops_at == 6 && made.logged == 1);
+    look(6);
+    assert_int_equal(made.target.forwards, 0); /* the worker has not taken its rings */
+    assert_null(forward_rings(forward, 1));
+    assert_ptr_equal(forward_take(forward, 0), &rings_of[0]);
+    look(6);
+    assert_true(made.target.forwards == 1 && forward_queues(forward) == 1);
+    look(7); /* another one in between */
+    assert_int_equal(made.target.forwards, 0);
+    forward_leave(forward, 0);
+    made.channels.combined_count = 3;
+    look(7);
+    for (unsigned worker = 0; worker < 3; worker++) {
+        assert_ptr_equal(forward_take(forward, worker), &rings_of[worker]);
+    }
+    look(0); /* gone before they were of any use */
+    look(7);
+    assert_int_equal(made.target.forwards, 0);
+    for (unsigned worker = 0; worker < 3; worker++) {
+        forward_leave(forward, worker);
+    }
+    look(7);
+    for (unsigned worker = 0; worker < 3; worker++) {
+        (void) forward_take(forward, worker);
+    }
+    look(7);
+    assert_true(made.target.forwards == 1 && forward_queues(forward) == 3);
+    forward_end(forward);
+    forward_stop(forward);
+    assert_true(made.rings_closed == made.rings_opened && made.hops_open == 0);
+}
+
+static void test_a_lane_without_rings_has_no_paths(void **state)
+{
+    (void) state;
+    for (uint32_t i = 0; i < SESSIONS; i += 2) {
+        lane.paths[i].is_open = true;
+        lane.paths[i].port = (uint16_t) (100 + i);
+        made.sessions[100 + i] = (struct drop_session){.queue = i == 4 ? QUEUE + 2 : QUEUE + 1, .session = i};
+    }
+    lane.waits = true;
+    lane_change(&lane, NULL);
+    assert_false(lane_is_open(&lane));
+    assert_false(lane.waits);
+    for (uint32_t i = 0; i < SESSIONS; i++) {
+        assert_false(lane.paths[i].is_open);
+        assert_int_equal(made.sessions[100 + i].queue, i == 4 ? QUEUE + 2 : 0); /* that one is another worker's now */
+    }
+    lane_change(&lane, (struct rings *) (void *) rings_of);
+    assert_true(lane_is_open(&lane));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -620,6 +745,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_path_is_there_until_its_sessions_socket_is_closed, begin, end),
         cmocka_unit_test_setup_teardown(test_what_no_frame_can_reach_has_no_path, begin, end),
         cmocka_unit_test_setup_teardown(test_frames_go_on_with_the_headers_of_their_way, begin, end),
+        cmocka_unit_test(test_an_interface_that_goes_takes_the_rings_along_and_one_that_comes_back_has_new_ones),
+        cmocka_unit_test_setup_teardown(test_a_lane_without_rings_has_no_paths, begin, end),
         cmocka_unit_test(test_a_lane_for_each_queue_and_the_program_hands_over_once_all_are_open),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_lane", tests, NULL, NULL);

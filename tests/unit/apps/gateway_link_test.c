@@ -31,16 +31,33 @@ static struct {
     bool creates[MAPS], loads[PROGRAMS];
     uint32_t flows;
     int lines_fd, sessions_fd, map_count;
-    int load_error, open_error, modes_tried[4], attach_errors[2]; /* attach_errors: of native, of generic */
+    int load_error, open_error, modes_tried[8], attach_errors[2]; /* attach_errors: of native, of generic */
     unsigned attaches, destroyed, written, deleted;
     const char *attached, *map; /* the program; where something was written last */
     unsigned char key[64];
     uint64_t value, flags;
     int write_error, steered, steer_error;
+    unsigned named, linked;    /* the interface's index by its name, and by the link; named 0: as it is */
+    int info_error, linked_to; /* linked_to: what it was attached to last */
     struct drop_bpf__bss bss;
 } kernel;
 
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size);
+unsigned __real_if_nametoindex(const char *name);
+unsigned __wrap_if_nametoindex(const char *name);
+
+unsigned __wrap_if_nametoindex(const char *name)
+{
+    return kernel.named == 0 ? __real_if_nametoindex(name) : kernel.named == UINT32_MAX ? 0 : kernel.named;
+}
+
+int bpf_obj_get_info_by_fd(int fd, void *out, __u32 *size)
+{
+    struct bpf_link_info *info = out;
+    assert_true(fd == LINK_FD && *size == sizeof(*info));
+    info->xdp.ifindex = kernel.linked;
+    return -kernel.info_error;
+}
 
 int __wrap_setsockopt(int fd, int level, int name, const void *value, socklen_t size)
 {
@@ -139,6 +156,7 @@ int bpf_program__fd(const struct bpf_program *program)
 int bpf_link_create(int program, int interface, enum bpf_attach_type type, const struct bpf_link_create_opts *options)
 {
     assert_true(interface == (int) if_nametoindex("lo") && type == BPF_XDP && options->sz == sizeof(*options));
+    kernel.linked_to = interface;
     const bool native = options->flags == XDP_FLAGS_DRV_MODE;
     assert_true(native || options->flags == XDP_FLAGS_SKB_MODE);
     kernel.modes_tried[kernel.attaches++] = native ? LINK_NATIVE : LINK_GENERIC;
@@ -375,6 +393,43 @@ static void test_a_refusal_is_told_in_one_sentence(void **state)
     }
 }
 
+static void test_a_program_is_found_on_its_interface_and_attached_anew_to_another_one(void **state)
+{
+    (void) state;
+    char problem[200] = "";
+    const struct xdp_link_options options = {.interface = "lo"};
+    begin();
+    kernel.named = kernel.linked = 7;
+    struct xdp_link *link = xdp_link_open(&options, problem, sizeof(problem));
+    assert_non_null(link);
+    assert_true(kernel.linked_to == 7 && xdp_link_find(link) == 7);
+    kernel.info_error = EPERM; /* then the name alone tells */
+    kernel.linked = 0;
+    assert_int_equal(xdp_link_find(link), 7);
+    kernel.info_error = 0;
+    assert_int_equal(xdp_link_find(link), 0); /* the interface is gone, and the next one has its index */
+    kernel.linked = 7;
+    kernel.named = 9; /* another one has its name */
+    assert_int_equal(xdp_link_find(link), 0);
+    kernel.named = UINT32_MAX;
+    assert_int_equal(xdp_link_find(link), 0);
+    assert_int_equal(xdp_link_attach(link, problem, sizeof(problem)), 0);
+    assert_string_equal(problem, "there is no interface lo");
+    assert_int_equal(kernel.attaches, 1);
+    assert_int_equal(xdp_link_find(link), 0);
+    kernel.named = 7;
+    assert_int_equal(xdp_link_find(link), 0); /* it is on none */
+    kernel.attach_errors[0] = EBUSY;
+    assert_int_equal(xdp_link_attach(link, problem, sizeof(problem)), 0);
+    assert_string_equal(problem, "another XDP program is on lo; take it off, or give another interface");
+    kernel.attach_errors[0] = EOPNOTSUPP; /* a driver without XDP */
+    kernel.named = kernel.linked = 12;
+    assert_int_equal(xdp_link_attach(link, problem, sizeof(problem)), 12);
+    assert_int_equal(xdp_link_mode(link), LINK_GENERIC);
+    assert_int_equal(xdp_link_find(link), 12);
+    xdp_link_close(link);
+}
+
 static void test_what_is_told_is_in_its_map(void **state)
 {
     (void) state;
@@ -416,6 +471,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_loaded_is_what_the_options_need),
         cmocka_unit_test(test_a_refusal_is_told_in_one_sentence),
+        cmocka_unit_test(test_a_program_is_found_on_its_interface_and_attached_anew_to_another_one),
         cmocka_unit_test(test_what_is_told_is_in_its_map),
     };
     return cmocka_run_group_tests_name("unit/apps/gateway_link", tests, NULL, NULL);

@@ -7,6 +7,7 @@
  */
 #include <arpa/inet.h>
 #include <semaphore.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <time.h>
 
 #include "../apps/gateway/listeners.h"
+#include "../apps/gateway/log.h"
 #include "../apps/gateway/xdp/link.h"
 #include "../apps/gateway/xdp/xdp.h"
 #include "support/support.h"
@@ -27,7 +29,14 @@ static struct {
     struct drop_target target;
     enum link_mode mode;
     bool is_refused, is_open;
+    unsigned found, attaches_to; /* 0: none */
+    const char *problem;
+    unsigned attached; /* how often */
 } made;
+
+/* What was logged, and what the watch was told. */
+static char logged[1000];
+static char watched[100];
 
 static struct policies policies;
 static struct fake_clock fake;
@@ -85,6 +94,41 @@ void xdp_link_close(struct xdp_link *link)
 {
     assert_true(link == (void *) &made && made.is_open);
     made.is_open = false;
+}
+
+unsigned xdp_link_find(const struct xdp_link *link)
+{
+    (void) link;
+    return made.found;
+}
+
+unsigned xdp_link_attach(struct xdp_link *link, char *problem, size_t size)
+{
+    (void) link;
+    made.attached++;
+    made.found = made.attaches_to;
+    if (made.found == 0) {
+        (void) snprintf(problem, size, "%s", made.problem);
+    }
+    return made.found;
+}
+
+void log_line(weir_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    const size_t length = strlen(logged);
+    (void) snprintf(logged + length, sizeof(logged) - length, "%d ", (int) level);
+    va_start(arguments, format);
+    (void) vsnprintf(logged + length + 2, sizeof(logged) - length - 2, format, arguments);
+    va_end(arguments);
+    (void) strncat(logged, "\n", sizeof(logged) - strlen(logged) - 1);
+}
+
+static void note_watch(void *arg, unsigned interface)
+{
+    const size_t length = strlen(watched);
+    assert_true(arg == &made);
+    (void) snprintf(watched + length, sizeof(watched) - length, "%u ", interface);
 }
 
 enum link_mode xdp_link_mode(const struct xdp_link *link)
@@ -208,6 +252,8 @@ static int begin(void **state)
     made.lines = calloc(DROP_LINES, sizeof(*made.lines));
     assert_non_null(made.lines);
     made.mode = LINK_GENERIC;
+    made.found = 5;
+    logged[0] = watched[0] = '\0';
     atomic_store(&ends, false);
     atomic_store(&nap_count, 0);
     assert_int_equal(sem_init(&is_napping, 0, 0), 0);
@@ -439,7 +485,6 @@ static void test_what_was_dropped_is_told_and_who_goes_on_is_held_longer(void **
     assert_true(status.keys == 3 && status.packets == 0 && status.drops && !status.forwards);
     assert_string_equal(status.mode, "generic");
     assert_string_equal(status.interface, "eth0");
-    made.mode = LINK_NATIVE;
     uint64_t packets = 0;
     for (unsigned tenth = 0; tenth < 50; tenth++) { /* five seconds in which packets come, and are dropped */
         assert_true(line->until_ns > fake.monotonic_ns && line->until_ns <= fake.monotonic_ns + XDP_HOLD_NS);
@@ -455,7 +500,6 @@ static void test_what_was_dropped_is_told_and_who_goes_on_is_held_longer(void **
     }
     run_for(SECOND);
     assert_true(xdp_get_status(xdp, &status));
-    assert_string_equal(status.mode, "native");
     assert_int_equal(status.packets, packets);
     assert_int_equal(status.bytes, 50 * 700 + 999);
     assert_int_equal(last->until_ns == held_until_ns || last->key.family == 0, true);
@@ -505,6 +549,40 @@ static void test_what_was_dropped_is_told_ten_times_a_second_and_of_many_keys_in
     }
 }
 
+static void test_the_program_is_put_back_on_an_interface_that_went_and_came_back(void **state)
+{
+    (void) state;
+    struct xdp_status status;
+    xdp_watch(xdp, note_watch, &made);
+    run_for(2 * SECOND + 200 * MILLISECOND);
+    assert_string_equal(watched, "5 5 ");
+    assert_true(made.attached == 0 && logged[0] == '\0');
+    made.found = 0;
+    made.problem = "it is away";
+    run_for(3 * SECOND);
+    assert_string_equal(watched, "5 5 0 0 0 0 0 0 "); /* before it is attached, and behind */
+    assert_string_equal(logged, "1 --xdp eth0: it is away; packets are dropped here and not in the kernel until the "
+                                "program is on it again\n");
+    assert_true(xdp_get_status(xdp, &status) && !status.is_attached && strcmp(status.mode, "off") == 0);
+    made.problem = "it is somebody's";
+    run_for(2 * SECOND);
+    assert_non_null(strstr(logged, "--xdp eth0: it is somebody's; packets"));
+    logged[0] = watched[0] = '\0';
+    made.attaches_to = 6;
+    made.mode = LINK_NATIVE;
+    run_for(2 * SECOND);
+    assert_string_equal(watched, "0 6 6 ");
+    assert_string_equal(logged, "2 --xdp eth0: the program is on the interface again (XDP, native)\n");
+    assert_true(xdp_get_status(xdp, &status) && status.is_attached && strcmp(status.mode, "native") == 0);
+    logged[0] = watched[0] = '\0';
+    made.found = 0; /* and once more, between two looks */
+    made.attaches_to = 7;
+    xdp_watch(xdp, NULL, NULL);
+    run_for(2 * SECOND);
+    assert_string_equal(watched, "");
+    assert_string_equal(logged, "2 --xdp eth0: the program is on the interface again (XDP, native)\n");
+}
+
 static void test_a_change_of_overrides_or_policies_lets_all_pass(void **state)
 {
     (void) state;
@@ -549,6 +627,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_options_are_an_interface_and_words_each_once),
+        cmocka_unit_test_setup_teardown(test_the_program_is_put_back_on_an_interface_that_went_and_came_back, begin,
+                                        end),
         cmocka_unit_test_setup_teardown(test_prefixes_are_those_of_the_policies_in_force_the_shortest_first, begin,
                                         end),
         cmocka_unit_test_setup_teardown(test_listeners_are_told_with_their_families, begin, end),
