@@ -4,13 +4,14 @@
  * as its source. If something at that address answers whatever comes, as another gateway before another backend does,
  * one forged packet is enough: each answer is the next question.
  *
- *   sources that no client has   their packets are dropped: port 0; ports of services that answer everything; addresses
- *                                that this gateway listens on; its backends
- *   other gateways, and echoes   are found: a client that has sent many packets is asked whether it is one. The
- * question is of LOOPS_QUESTION_SIZE bytes, 16 of which are random, and leaves from a port that the client has never
- * sent to, so no program takes it for an answer of the backend. A gateway answers with the random bytes, and an echo
- * does. Nobody else knows them, so nobody can answer for a client. The packets of one that has answered are dropped for
- *                                LOOPS_SECONDS.
+ * Packets of sources that no client has are dropped: port 0, ports of services that answer everything, addresses that
+ * this gateway listens on, and its backends.
+ *
+ * Other gateways and echoes are found: a client that has sent many packets is asked whether it is one. The question is of
+ * LOOPS_QUESTION_SIZE bytes, 16 of which are random. It leaves from a port that the client has never sent to, so no
+ * program takes it for an answer of the backend. A gateway answers with the random bytes, and so does an echo. Nobody
+ * else knows them, so nobody can answer for a client. Packets of a client that has answered are dropped for
+ * LOOPS_SECONDS.
  *
  * Threads: one, the worker's own.
  */
