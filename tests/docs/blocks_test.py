@@ -60,6 +60,7 @@ NOT_RUN = [
     ("docs/gateway.md", "sessions =", "an equation"),
     ("docs/gateway.md", "ip rule", "routes of the host; tests/gateway/transparent_test.py sets the same in a namespace"),
     ("docs/internals/architecture.md", " apps  bench", "a drawing"),
+    ("docs/internals/testing.md", "tests/fuzz/run 5", "the suite fuzz runs it"),
     ("docs/internals/testing.md", "scripts/mutate draw", "it takes hours; tests/scripts/mutate_test.py runs the script"),
     ("docs/nginx.md", "scripts/setup nginx", ROOT),
     ("docs/nginx.md", "sudo ln -s", ROOT),

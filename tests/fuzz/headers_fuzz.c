@@ -11,22 +11,9 @@
  * order of read_verdict().
  */
 #include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
+#include "fuzz.h"
 #include "weir/weir.h"
-
-/* An assertion of every build, also with NDEBUG; writes a message to the fuzzer's log. */
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void) fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 #define SECOND UINT64_C(1000000000)
 
@@ -38,8 +25,6 @@
 #define WHOLE_SIZE  4096 /* room for every text there can be */
 #define PARAMS_MAX  8
 #define INTEGER_MAX UINT64_C(999999999999999) /* RFC 9651, 3.3.1 */
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static weir *w;
 
@@ -55,20 +40,6 @@ static uint64_t stopped_wall(void *arg)
     return WALL_NS;
 }
 
-/* The input's bytes, then zeros. */
-struct bytes {
-    const uint8_t *at, *end;
-};
-
-static uint64_t take(struct bytes *in, size_t size)
-{
-    uint64_t value = 0;
-    for (size_t i = 0; i < size; i++) {
-        value = value << 8 | (in->at < in->end ? *in->at++ : 0);
-    }
-    return value;
-}
-
 /* A policy's limits, and room for their names. */
 struct subject {
     weir_limit limits[WEIR_MAX_LIMITS];
@@ -76,57 +47,57 @@ struct subject {
     size_t limit_count;
 };
 
-static void read_limit(struct bytes *in, struct subject *s, size_t index)
+static void read_limit(struct input *in, struct subject *s, size_t index)
 {
     static const uint64_t periods[] = {1000000,     250 * SECOND / 1000, SECOND,         1500 * SECOND / 1000,
                                        60 * SECOND, 3600 * SECOND,       86400 * SECOND, 31622400 * SECOND,
                                        SECOND + 1};
     weir_limit *limit = &s->limits[index];
-    limit->algorithm = (weir_algorithm) (take(in, 1) % 5);
-    limit->calendar = (weir_calendar) (take(in, 1) % 3);
-    limit->period_ns = periods[take(in, 1) % (sizeof(periods) / sizeof(periods[0]))];
+    limit->algorithm = (weir_algorithm) (input_number(in, 1) % 5);
+    limit->calendar = (weir_calendar) (input_number(in, 1) % 3);
+    limit->period_ns = periods[input_number(in, 1) % (sizeof(periods) / sizeof(periods[0]))];
     const uint64_t most = limit->algorithm == WEIR_SLIDING_LOG ? WEIR_MAX_LOG_UNITS : WEIR_MAX_UNITS;
-    limit->limit = 1 + take(in, 8) % most;
+    limit->limit = 1 + input_number(in, 8) % most;
     if (limit->algorithm != WEIR_FIXED_WINDOW) {
         limit->calendar = WEIR_CALENDAR_NONE;
     } else if (limit->calendar != WEIR_CALENDAR_NONE) {
         limit->period_ns = 0;
     }
-    const size_t length = take(in, 1) % (WEIR_MAX_NAME + 1);
+    const size_t length = input_number(in, 1) % (WEIR_MAX_NAME + 1);
     for (size_t i = 0; i < length; i++) {
-        s->names[index][i] = (char) (' ' + take(in, 1) % ('~' - ' ' + 1));
+        s->names[index][i] = (char) (' ' + input_number(in, 1) % ('~' - ' ' + 1));
     }
     s->names[index][length] = '\0';
     limit->name = length != 0 ? s->names[index] : NULL;
 }
 
 /* Numbers as they come, and the ones that lie at edges. */
-static uint64_t read_number(struct bytes *in)
+static uint64_t read_number(struct input *in)
 {
-    switch (take(in, 1) % 6) {
+    switch (input_number(in, 1) % 6) {
     case 0:
-        return take(in, 1);
+        return input_number(in, 1);
     case 1:
-        return take(in, 4) * SECOND;
+        return input_number(in, 4) * SECOND;
     case 2:
-        return UINT64_MAX - take(in, 1);
+        return UINT64_MAX - input_number(in, 1);
     case 3:
-        return INTEGER_MAX + 128 - take(in, 1);
+        return INTEGER_MAX + 128 - input_number(in, 1);
     default:
-        return take(in, 8);
+        return input_number(in, 8);
     }
 }
 
-static weir_verdict read_verdict(struct bytes *in)
+static weir_verdict read_verdict(struct input *in)
 {
-    const uint64_t flags = take(in, 1);
+    const uint64_t flags = input_number(in, 1);
     weir_verdict verdict;
     memset(&verdict, 0, sizeof(verdict));
     verdict.allowed = (flags & 1) != 0;
     verdict.would_deny = (flags & 2) != 0;
     verdict.basis = (weir_basis) (flags >> 2 & 3);
-    verdict.limit_index = (uint8_t) ((flags & 16) != 0 ? take(in, 1) : flags >> 5 & 3);
-    verdict.key_index = (uint8_t) take(in, 1);
+    verdict.limit_index = (uint8_t) ((flags & 16) != 0 ? input_number(in, 1) : flags >> 5 & 3);
+    verdict.key_index = (uint8_t) input_number(in, 1);
     verdict.limit = read_number(in);
     verdict.remaining = read_number(in);
     verdict.retry_after_ns = read_number(in);
@@ -482,14 +453,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (w == NULL) {
         open_weir();
     }
-    struct bytes in = {data, data + size};
-    const weir_header_style style = (weir_header_style) (take(&in, 1) & 7);
-    const size_t cut_size = take(&in, 2) % (SIZE_MOST + 1);
-    const bool any_policy = take(&in, 1) % 4 == 3;
-    const weir_policy_id drawn = any_policy ? (weir_policy_id) take(&in, 4) : WEIR_NO_POLICY;
+    struct input in = {data, data + size};
+    const weir_header_style style = (weir_header_style) (input_number(&in, 1) & 7);
+    const size_t cut_size = input_number(&in, 2) % (SIZE_MOST + 1);
+    const bool any_policy = input_number(&in, 1) % 4 == 3;
+    const weir_policy_id drawn = any_policy ? (weir_policy_id) input_number(&in, 4) : WEIR_NO_POLICY;
     struct subject s;
     memset(&s, 0, sizeof(s));
-    s.limit_count = 1 + take(&in, 1) % WEIR_MAX_LIMITS;
+    s.limit_count = 1 + input_number(&in, 1) % WEIR_MAX_LIMITS;
     for (size_t i = 0; i < s.limit_count; i++) {
         read_limit(&in, &s, i);
     }

@@ -7,24 +7,9 @@
  * seen as many names as it takes.
  */
 #include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
+#include "fuzz.h"
 #include "weir/weir.h"
-
-/* An assertion of every build, also with NDEBUG; writes a message to the fuzzer's log. */
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            (void) fprintf(stderr, "%s:%d: does not hold: %s\n", __FILE__, __LINE__, #condition);                      \
-            abort();                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 /* Policies of one file that are tried. */
 #define TRIED_MAX 16
@@ -32,12 +17,9 @@
 /* Every name there can be has less than 8 KiB of metrics. */
 #define METRICS_SIZE ((size_t) 8 << 20)
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 static weir *w;
 static weir_thread *thread;
-static int file_fd = -1;
-static char path[32];
+static const char *path; /* of the input */
 
 /* A policy of the last file that was taken: it must outlive every refused one. */
 static char kept_name[WEIR_MAX_NAME + 1];
@@ -64,16 +46,6 @@ static void reopen_weir(void)
     open_weir();
 }
 
-static void write_input(const uint8_t *data, size_t size)
-{
-    CHECK(ftruncate(file_fd, 0) == 0);
-    for (size_t done = 0; done < size;) {
-        const ssize_t wrote = pwrite(file_fd, data + done, size - done, (off_t) done);
-        CHECK(wrote > 0);
-        done += (size_t) wrote;
-    }
-}
-
 /* Loads the input; the error holds no byte that the call has not written. */
 static int load(weir_error *error)
 {
@@ -85,12 +57,7 @@ static int load(weir_error *error)
 static void check_error(const weir_error *error, int result)
 {
     CHECK(error->code == result);
-    const char *end = memchr(error->message, '\0', sizeof(error->message));
-    CHECK(end != NULL);
-    CHECK(end > error->message);
-    for (const char *c = error->message; c < end; c++) {
-        CHECK(*c >= ' ' && *c <= '~');
-    }
+    check_sentence(error->message, sizeof(error->message));
     if (result == -EINVAL) {
         const size_t length = strlen(path);
         CHECK(strncmp(error->message, path, length) == 0);
@@ -170,12 +137,9 @@ static void check_set(void)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (w == NULL) {
-        file_fd = memfd_create("policies", MFD_CLOEXEC);
-        CHECK(file_fd >= 0);
-        (void) snprintf(path, sizeof(path), "/proc/self/fd/%d", file_fd);
         open_weir();
     }
-    write_input(data, size);
+    path = input_file(data, size);
     weir_error error;
     int result = load(&error);
     if (result == -ENOSPC) { /* too many names, in this file and all before it */
