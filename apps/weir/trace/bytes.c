@@ -22,6 +22,7 @@ struct bytes {
     int file;
     uint64_t done, total;
     struct decoder *decoder; /* NULL: not compressed */
+    const char *wrong;       /* with the compressed data; NULL: nothing */
     size_t at, end;          /* of what was read and is not given out */
     bool ended;
     unsigned char piece[PIECE_SIZE];
@@ -120,7 +121,7 @@ static ptrdiff_t read_compressed(struct bytes *b, unsigned char *out, size_t siz
     struct decoding at = {NULL, 0, out, size};
     /* Once more at the end of the file: the decoder may still hold what had no room. */
     bool last = false;
-    while (at.out == out && !last) {
+    while (at.out == out && !last && b->wrong == NULL) {
         if (b->at == b->end && !b->ended) {
             b->at = b->end = 0;
             const ptrdiff_t result = fill(b, fault);
@@ -131,15 +132,14 @@ static ptrdiff_t read_compressed(struct bytes *b, unsigned char *out, size_t siz
         last = b->ended && b->at == b->end;
         at.in = b->piece + b->at;
         at.in_size = b->end - b->at;
-        const char *wrong = decoder_run(b->decoder, &at);
+        b->wrong = decoder_run(b->decoder, &at);
         b->at = b->end - at.in_size;
-        if (wrong != NULL && at.out == out) {
-            (void) snprintf(fault->text, sizeof(fault->text), "%s", wrong);
-            return -1;
-        }
     }
-    if (at.out == out && !decoder_is_whole(b->decoder)) {
-        (void) snprintf(fault->text, sizeof(fault->text), "is cut off: its compressed data has no end");
+    if (at.out == out && b->wrong == NULL && !decoder_is_whole(b->decoder)) {
+        b->wrong = "is cut off: its compressed data has no end";
+    }
+    if (at.out == out && b->wrong != NULL) { /* what was decoded before is given out first */
+        (void) snprintf(fault->text, sizeof(fault->text), "%s", b->wrong);
         return -1;
     }
     return at.out - out;

@@ -225,10 +225,10 @@ static bool take_key(struct line_reader *reader, const struct wanted *wanted, st
         return false;
     }
     const struct found *found = &wanted->all[fields[s->key]];
-    const struct span value = plain_value(found, reader->scratch);
     if (found->rank == NAMES_MOST) {
         return false;
     }
+    const struct span value = plain_value(found, reader->scratch);
     if (s->key == KEY_ADDRESS) {
         fields_address(out, value, s->prefix, reader->scratch);
     } else if (s->key == KEY_PATH) {

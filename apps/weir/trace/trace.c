@@ -11,7 +11,7 @@
 /* What is read at once, and the longest line; a longer one is malformed. */
 #define BUFFER_SIZE (1 << 18)
 
-/* The lines by which a format is found. */
+/* The lines by which a format is found; where they may all be empty, twice as many, and so on. */
 #define DETECT_LINES 20
 
 #define BIT(key) (1U << (key))
@@ -40,12 +40,12 @@ static bool refill(struct trace *t)
     return got > 0;
 }
 
-/* Whether the buffer has all lines that detection looks at, or no room for more. */
-static bool has_lines(const struct trace *t)
+/* Whether the buffer has so many lines, or no room for more. */
+static bool has_lines(const struct trace *t, unsigned most)
 {
     const char *at = t->buffer;
     const char *end = t->buffer + t->end;
-    for (unsigned lines = 0; lines < DETECT_LINES; lines++) {
+    for (unsigned lines = 0; lines < most; lines++) {
         at = memchr(at, '\n', (size_t) (end - at));
         if (at == NULL) {
             return t->end == BUFFER_SIZE;
@@ -55,8 +55,15 @@ static bool has_lines(const struct trace *t)
     return true;
 }
 
-/* How many of the first lines of the buffer a format reads. */
-static unsigned count_read(struct trace *t, const struct format *format, unsigned *lines)
+/* Reads on until the buffer has so many lines. A pipe may give less at once. */
+static void read_lines(struct trace *t, unsigned lines)
+{
+    while (!has_lines(t, lines) && refill(t)) {
+    }
+}
+
+/* How many of the first `most` lines of the buffer a format reads. *all_empty: to the format they are no requests. */
+static unsigned count_read(struct trace *t, const struct format *format, unsigned most, bool *all_empty)
 {
     struct record record;
     struct selection plain = {.key = KEY_ADDRESS, .prefix = 128};
@@ -64,7 +71,7 @@ static unsigned count_read(struct trace *t, const struct format *format, unsigne
     unsigned count = 0;
     const char *at = t->buffer;
     memcpy(plain.names, t->reader.selection->names, sizeof(plain.names));
-    for (*lines = 0; *lines < DETECT_LINES && at < t->buffer + t->end;) {
+    for (unsigned lines = 0; lines < most && at < t->buffer + t->end; lines++) {
         const char *end = memchr(at, '\n', (size_t) (t->buffer + t->end - at));
         if (end == NULL && !t->ended) {
             break;
@@ -73,25 +80,40 @@ static unsigned count_read(struct trace *t, const struct format *format, unsigne
         const char *last = end > at && end[-1] == '\r' ? end - 1 : end;
         const enum line line = format->read(&reader, at, last, &record);
         count += line == LINE_RECORD;
-        *lines += line != LINE_EMPTY;
+        *all_empty = *all_empty && line == LINE_EMPTY;
         at = end + 1;
     }
     return count;
 }
 
-/* The format that reads most of the first lines; NULL: none reads any. */
-static const struct format *detect(struct trace *t)
+/* The format that reads most of the first lines; NULL: none reads any. *more: those behind them may tell. */
+static const struct format *detect_by(struct trace *t, unsigned lines, bool *more)
 {
-    unsigned most = 0, lines;
+    unsigned most = 0;
     const struct format *found = NULL;
+    *more = false;
     for (int i = 0; i < FORMAT_COUNT; i++) {
-        const unsigned count = formats[i].read != NULL ? count_read(t, &formats[i], &lines) : 0;
+        bool all_empty = formats[i].read != NULL;
+        const unsigned count = formats[i].read != NULL ? count_read(t, &formats[i], lines, &all_empty) : 0;
+        *more = *more || all_empty;
         if (count > most) {
             most = count;
             found = &formats[i];
         }
     }
     return packets_detect((const unsigned char *) t->buffer, t->end) ? &formats[FORMAT_PCAP] : found;
+}
+
+/* The format of the trace; NULL: it is of none that is known. How much a read gives makes no difference. */
+static const struct format *detect(struct trace *t)
+{
+    bool more;
+    const struct format *found = detect_by(t, DETECT_LINES, &more);
+    for (unsigned lines = 2 * DETECT_LINES; found == NULL && more && !t->ended && t->end < BUFFER_SIZE; lines *= 2) {
+        read_lines(t, lines);
+        found = detect_by(t, lines, &more);
+    }
+    return found;
 }
 
 /* A stream of stdio over what is left of a trace, for libpcap. */
@@ -149,9 +171,7 @@ bool trace_open(struct trace *t, const char *path, const struct format *format, 
     if (t->buffer == NULL) {
         return false;
     }
-    /* A pipe may give less at once. */
-    while (!has_lines(t) && refill(t)) {
-    }
+    read_lines(t, DETECT_LINES);
     if (t->failed && t->end == 0) {
         return false;
     }
