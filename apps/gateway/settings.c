@@ -119,7 +119,7 @@ static bool take_number(const struct setting_entry *entry, const char *text, uns
     char *end = NULL;
     errno = 0;
     const unsigned long n = strtoul(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || *text == '-' || n < entry->least || n > entry->most) {
+    if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || n < entry->least || n > entry->most) {
         (void) snprintf(why, size, "give a number from %u to %u", entry->least, entry->most);
         return false;
     }

@@ -233,8 +233,8 @@ static void test_each_setting_is_kept_and_changes_nothing_else(void **state)
             memcpy(other.from, options.from, sizeof(other.from));
             assert_memory_equal(&other, &options, sizeof(other));
         }
-        for (unsigned n = 0; n < 6; n++) {
-            const char *const wrong[] = {"", "x", "7x", "-1", "99999999999999999999", ""};
+        for (unsigned n = 0; n < 7; n++) {
+            const char *const wrong[] = {"", "x", "7x", "-1", "99999999999999999999", "", "+1"};
             if (n == 0) {
                 (void) snprintf(given, sizeof(given), "%s=%d", numbers[i].name, (int) numbers[i].least - 1);
             } else if (n == 5) {
