@@ -25,6 +25,9 @@
 /* How far fleet time may be from a server's clock: 100 years, as in heartbeat.lua. */
 #define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
 
+/* The latest fleet time: 2^63 nanoseconds, in the year 2262. */
+#define FLEET_MOST_NS UINT64_C(0x7fffffffffffffff)
+
 /* 2^53: the scripts count in doubles. */
 #define NUMBER_MOST (INT64_C(1) << 53)
 
@@ -78,7 +81,8 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
         return false;
     }
     const int64_t ahead_ms = reply->element[7]->integer;
-    if (ahead_ms > AHEAD_MOST_MS || ahead_ms < -AHEAD_MOST_MS) {
+    if (ahead_ms > AHEAD_MOST_MS || ahead_ms < -AHEAD_MOST_MS || number_at(reply, 0) >= FLEET_MOST_NS / NS_PER_S ||
+        number_at(reply, 1) >= NS_PER_S / NS_PER_US || number_at(reply, 5) > FLEET_MOST_NS / NS_PER_MS) {
         return false;
     }
     struct round *round = t->round;

@@ -416,6 +416,28 @@ static void test_a_clock_that_is_a_hundred_years_off_is_no_clock(void **state)
     }
 }
 
+static void test_a_time_that_nanoseconds_have_no_room_for_is_no_time(void **state)
+{
+    (void) state;
+    /* The seconds, the microseconds and the earliest heartbeat: the most of each, and one more. */
+    static const struct {
+        size_t number;
+        long long most;
+    } times[] = {{0, 9223372035}, {1, 999999}, {5, 9223372036854}};
+    for (size_t i = 0; i < 6; i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_HEARTBEAT);
+        s.batch.count = 0;
+        s.whole = (redisReply){.type = REDIS_REPLY_ARRAY, .element = s.elements, .elements = 8};
+        for (size_t j = 0; j < 8; j++) {
+            s.integers[j].integer = 0;
+        }
+        s.integers[times[i / 2].number].integer = times[i / 2].most + (i % 2 != 0);
+        batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
+        assert_int_equal(s.batch.state, i % 2 == 0 ? BATCH_DONE : BATCH_LOST);
+    }
+}
+
 static void test_a_log_is_answered_with_its_groups(void **state)
 {
     (void) state;
@@ -479,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_fleet_time_is_that_of_the_fleets_record),
         cmocka_unit_test(test_another_server_or_another_record_has_lost_what_was_there),
         cmocka_unit_test(test_a_clock_that_is_a_hundred_years_off_is_no_clock),
+        cmocka_unit_test(test_a_time_that_nanoseconds_have_no_room_for_is_no_time),
         cmocka_unit_test(test_a_log_is_answered_with_its_groups),
         cmocka_unit_test(test_the_cause_of_an_error_in_a_script_comes_after_its_place),
     };
