@@ -16,6 +16,10 @@
 #define STEP_MOST_US     INT64_C(3600000000)
 #define LIFETIME_MOST_MS 1200000
 #define TIME_MOST_MS     9007199254740992.0
+#define OFFSET_MOST_US   (INT64_C(3155760000) * 1000000)
+
+/* The most seconds of a server's clock: sums of microseconds of it and of the others have room. */
+#define CLOCK_MOST_S UINT64_C(100000000000)
 
 /* What the member at the end of the set says. */
 struct creation {
@@ -27,10 +31,13 @@ static bool read_clock(struct redis_link *link, uint64_t *out, weir_error *error
 {
     const char *call[] = {"TIME"};
     redisReply *reply = redis_link_call(link, 1, call, error);
-    const bool good = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
+    const bool told = reply != NULL && reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 &&
                       reply->element[0]->str != NULL && reply->element[1]->str != NULL;
+    const uint64_t seconds = told ? strtoull(reply->element[0]->str, NULL, 10) : 0;
+    const uint64_t rest_us = told ? strtoull(reply->element[1]->str, NULL, 10) : 0;
+    const bool good = told && seconds <= CLOCK_MOST_S && rest_us < 1000000;
     if (good) {
-        *out = strtoull(reply->element[0]->str, NULL, 10) * 1000000 + strtoull(reply->element[1]->str, NULL, 10);
+        *out = seconds * 1000000 + rest_us;
     } else if (reply != NULL) {
         (void) error_set(error, -EPROTO, "Redis at %s gave a time of an unknown form", redis_link_server(link));
     }
@@ -55,6 +62,10 @@ static bool read_creation(const char *member, double score, struct creation *out
         }
     } else if (member[taken] != '\0') {
         return false;
+    }
+    if (read.offset_us < -OFFSET_MOST_US || read.offset_us > OFFSET_MOST_US || read.noted_us < 0 ||
+        (double) read.noted_us > TIME_MOST_MS) {
+        read = (struct creation){.offset_us = 0};
     }
     *out = read;
     return true;
@@ -128,7 +139,8 @@ static void judge(struct fleet_nodes *out, const struct creation *creation)
         latest_ms = out->all[i].reported_ms > latest_ms ? out->all[i].reported_ms : latest_ms;
     }
     out->ahead_us = ahead_of(creation, (int64_t) out->server_us, (int64_t) latest_ms * 1000);
-    out->fleet_us = (uint64_t) ((int64_t) out->server_us + out->ahead_us);
+    const int64_t fleet_us = (int64_t) out->server_us + out->ahead_us;
+    out->fleet_us = fleet_us > 0 ? (uint64_t) fleet_us : 0;
     for (size_t i = 0; i < out->count; i++) {
         struct fleet_node *node = &out->all[i];
         const uint64_t age_ms = fleet_node_age_ms(out, node);

@@ -47,7 +47,7 @@ static struct counts read_counts(const char *field)
     }
     const uint64_t most = COUNT_END;
     const bool whole = numbers != 0 && field[taken[numbers - 1]] == '\0';
-    const bool negative = counts.net < 0 && (numbers < 3 || (uint64_t) -counts.net > counts.refunds);
+    const bool negative = counts.net < 0 && (numbers < 3 || UINT64_C(0) - (uint64_t) counts.net > counts.refunds);
     if (!whole || negative || (counts.net > 0 && (uint64_t) counts.net > most) || counts.refunds > most) {
         return (struct counts){.net = 0};
     }

@@ -124,7 +124,7 @@ static void find_mode(struct node_status *out, const char *text, const char *pol
     }
 }
 
-static bool take_metrics(struct node_status *out, const char *text, const char *policy, weir_error *error)
+bool node_status_read(struct node_status *out, const char *text, const char *policy, weir_error *error)
 {
     const char *node = find_line(text, "weir_node_info{node=\"");
     const char *name = node != NULL ? strstr(node, "\",name=\"") : NULL;
@@ -159,7 +159,7 @@ bool node_status_ask(struct node_status *out, const char *address, const char *p
         (void) fail(address, strerror(errno), error);
     }
     (void) close(link);
-    const bool good = text != NULL && take_metrics(out, text, policy, error);
+    const bool good = text != NULL && node_status_read(out, text, policy, error);
     free(text);
     return good;
 }

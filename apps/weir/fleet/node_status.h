@@ -21,4 +21,7 @@ struct node_status {
 /* Asks "HOST:PORT" and reads the answer. False: no answer, or no metrics of weir, and `error` has a sentence. */
 bool node_status_ask(struct node_status *out, const char *address, const char *policy, weir_error *error);
 
+/* Reads an answer of `out->address`. False: as node_status_ask(). */
+bool node_status_read(struct node_status *out, const char *text, const char *policy, weir_error *error);
+
 #endif

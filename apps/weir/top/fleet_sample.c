@@ -82,16 +82,22 @@ static bool read_node(struct sample_node *node, const char *member, const char *
     return *end == '\0';
 }
 
+/* An element of an answer as a text; one that is none is empty. */
+static const char *text_at(const redisReply *reply, size_t index)
+{
+    return index < reply->elements && reply->element[index]->str != NULL ? reply->element[index]->str : "";
+}
+
 /* Takes {member, score, ...} at a time of the server's clock. Returns fleet time. */
 static int64_t take_nodes(struct fleet_sample *sample, const redisReply *reply, int64_t clock_us)
 {
-    const char *first = reply->elements != 0 ? reply->element[0]->str : ""; /* with the score +inf */
+    const char *first = text_at(reply, 0); /* with the score +inf */
     const char *offset = *first == '!' ? strchr(first, ':') : NULL;
     const int64_t now_us = clock_us + (offset != NULL ? read_number(offset + 1) : 0);
     sample->node_count = 0;
     for (size_t i = 0; i + 1 < reply->elements && sample->node_count < NODES_MOST; i += 2) {
-        sample->node_count += read_node(&sample->nodes[sample->node_count], reply->element[i]->str,
-                                        reply->element[i + 1]->str, now_us / 1000);
+        sample->node_count +=
+            read_node(&sample->nodes[sample->node_count], text_at(reply, i), text_at(reply, i + 1), now_us / 1000);
     }
     return now_us;
 }
