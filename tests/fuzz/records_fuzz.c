@@ -3,88 +3,19 @@
  * What commands of weir read in Redis, where anybody may have written it: nodes, records of keys, overrides and their
  * notes. Whatever the answers are, what is made of them is within its bounds, or it is said that there is none.
  *
- * An input is the reader (1 byte), and the answers in the protocol of Redis, one behind the other.
+ * An input is the reader and the kind of the URL, a digit each, and the answers of all servers in the protocol of
+ * Redis.
  */
-#include <errno.h>
-
 #include "../../apps/weir/fleet/fleet_nodes.h"
 #include "../../apps/weir/fleet/key_record.h"
 #include "../../apps/weir/override_hash.h"
 #include "../../apps/weir/override_notes.h"
 #include "../../apps/weir/top/fleet_sample.h"
 #include "../../apps/weir/top/top_view.h"
-#include "base/error.h"
 #include "fuzz.h"
 #include "redis_server.h"
 
 #define UNITS_MOST (UINT64_C(1) << 53)
-
-/* Where the answers come from. */
-static struct socket server;
-
-redisReply *redis_link_receive(struct redis_link *link, weir_error *error)
-{
-    redisReply *reply = NULL;
-    (void) link;
-    if (socket_reply(&server, &reply) != 1) {
-        (void) error_set(error, -ENOTCONN, "Redis has gone");
-        return NULL;
-    }
-    return reply;
-}
-
-redisReply *redis_link_call(struct redis_link *link, int argc, const char **argv, weir_error *error)
-{
-    redisReply *reply = redis_link_receive(link, error);
-    CHECK(argc >= 1 && argv[argc - 1] != NULL);
-    if (reply != NULL && reply->type == REDIS_REPLY_ERROR) {
-        (void) error_set(error, strncmp(reply->str, "WRONGTYPE", 9) == 0 ? -EPROTOTYPE : -EIO, "Redis: %.100s",
-                         reply->str);
-        freeReplyObject(reply);
-        reply = NULL;
-    }
-    return reply;
-}
-
-bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error)
-{
-    (void) link;
-    (void) error;
-    CHECK(argc >= 1 && argv[argc - 1] != NULL);
-    return true;
-}
-
-bool redis_link_is_wrong_type(const weir_error *error)
-{
-    return error->code == -EPROTOTYPE;
-}
-
-bool redis_link_find_shards(struct redis_link *link, weir_error *error)
-{
-    (void) error;
-    link->shard_count = 1;
-    return true;
-}
-
-bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error)
-{
-    (void) link;
-    (void) error;
-    CHECK(shard == 0);
-    return true;
-}
-
-const char *redis_link_server(const struct redis_link *link)
-{
-    (void) link;
-    return "10.0.0.5:6379";
-}
-
-const char *redis_link_shard(const struct redis_link *link, size_t shard)
-{
-    CHECK(shard == 0);
-    return redis_link_server(link);
-}
 
 static void check_result(bool good, const weir_error *error)
 {
@@ -171,6 +102,21 @@ static void read_overrides(struct redis_link *link, weir_error *error)
     override_hash_free(&entries);
 }
 
+/* Sentinels and servers of a Cluster name others. */
+static void find_shards(struct redis_link *link, weir_error *error)
+{
+    const char *call[] = {"GET", "k"};
+    check_result(redis_link_find_shards(link, error), error);
+    CHECK(link->shard_count <= REDIS_LINK_SERVERS);
+    for (size_t i = 0; i < link->shard_count; i++) {
+        CHECK(redis_link_shard(link, i) != NULL);
+        if (redis_link_choose(link, i, error)) {
+            freeReplyObject(redis_link_call(link, 2, call, error));
+        }
+        CHECK(link->present != NULL && redis_link_server(link) != NULL);
+    }
+}
+
 static void read_notes(struct redis_link *link, bool is_log, weir_error *error)
 {
     struct override_notes notes;
@@ -185,31 +131,48 @@ static void read_notes(struct redis_link *link, bool is_log, weir_error *error)
     override_notes_free(&notes);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+static void read_all(struct redis_link *link, unsigned reader, weir_error *error)
 {
-    static struct redis_link link;
-    struct input in = {data, data + size};
-    weir_error error = {.code = 0};
-    const unsigned reader = input_choice(&in, 7);
-    server_open(&server, in, SIZE_MAX);
     switch (reader) {
     case 0:
-        read_nodes(&link, &error);
+        read_nodes(link, error);
         break;
     case 1:
     case 2:
-        read_record(&link, reader == 2, &error);
+        read_record(link, reader == 2, error);
         break;
     case 3:
-        read_sample(&link, &error);
+        read_sample(link, error);
         break;
     case 4:
-        read_overrides(&link, &error);
+        read_overrides(link, error);
+        break;
+    case 5:
+    case 6:
+        read_notes(link, reader == 6, error);
         break;
     default:
-        read_notes(&link, reader == 6, &error);
+        find_shards(link, error);
         break;
     }
-    socket_free(&server);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const urls[] = {"redis://10.0.0.5", "redis+cluster://u:p@10.0.0.5,10.0.0.6",
+                                       "redis+sentinel://10.0.0.5,10.0.0.6/main", "redis://10.0.0.5,10.0.0.6/3"};
+    struct input in = {data, data + size};
+    struct redis_link link;
+    weir_error error = {.code = 0};
+    const unsigned reader = input_choice(&in, 8);
+    const char *url = urls[input_choice(&in, COUNT_OF(urls))];
+    server_sends = in;
+    const enum redis_link_result opened = redis_link_open(&link, url, &error);
+    CHECK(opened != REDIS_LINK_URL);
+    check_result(opened == REDIS_LINK_GOOD, &error);
+    if (opened == REDIS_LINK_GOOD) {
+        read_all(&link, reader, &error);
+    }
+    redis_link_close(&link);
     return 0;
 }
