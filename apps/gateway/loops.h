@@ -7,8 +7,8 @@
  * Packets of sources that no client has are dropped: port 0, ports of services that answer everything, addresses that
  * this gateway listens on, and its backends.
  *
- * Other gateways and echoes are found: a client that has sent many packets is asked whether it is one. The question is of
- * LOOPS_QUESTION_SIZE bytes, 16 of which are random. It leaves from a port that the client has never sent to, so no
+ * Other gateways and echoes are found: a client that has sent many packets is asked whether it is one. The question is
+ * of LOOPS_QUESTION_SIZE bytes, 16 of which are random. It leaves from a port that the client has never sent to, so no
  * program takes it for an answer of the backend. A gateway answers with the random bytes, and so does an echo. Nobody
  * else knows them, so nobody can answer for a client. Packets of a client that has answered are dropped for
  * LOOPS_SECONDS.

@@ -69,6 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         const enum line result = readers[format](&kept, line, line + length, &record);
         CHECK(result == readers[format](&fresh, line, line + length, &again));
         if (result == LINE_RECORD) {
+            CHECK(kept.cache.text[0] != '\0' || readers[format] == json_read || readers[format] == csv_read);
             check_record(&record, &selection);
             CHECK(record.time_ms == again.time_ms && record.cost == again.cost && record.length == again.length);
             CHECK(record.address == again.address && record.whole == again.whole);

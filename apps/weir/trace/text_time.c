@@ -121,7 +121,7 @@ static bool is_same(const char *one, const char *other)
 bool time_read_clf(struct time_cache *cache, const char *text, uint64_t *out_ms)
 {
     int64_t zone;
-    if (!is_same(cache->text, text)) {
+    if (*text == '\0' || !is_same(cache->text, text)) { /* a text with a 0 first is none that was kept */
         if (text[CLF_ZONE - 1] != ' ' || !read_zone(text + CLF_ZONE, 5, &zone) ||
             !finish(read_clf_date(text), zone, 0, &cache->time_ms)) {
             cache->text[0] = '\0';

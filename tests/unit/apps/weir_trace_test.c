@@ -205,6 +205,10 @@ static void test_what_is_no_time_is_none(void **state)
     const uint64_t right = ms;
     for (unsigned i = 0; i < 2; i++) {
         assert_false(time_read_clf(&cache, "25/Nov/2026:10:20:30 +9900", &ms));
+        assert_false(time_read_clf(&cache,
+                                   "\0"
+                                   "5/Nov/2026:10:20:30 +0100",
+                                   &ms)); /* of the kept time all but one byte */
     }
     assert_true(time_read_clf(&cache, "25/Nov/2026:10:20:31 +0100", &ms) && ms == right + 1000);
     assert_true(time_read_clf(&cache, "25/Nov/2026:10:20:31 +0100", &ms) && ms == right + 1000);
