@@ -216,6 +216,7 @@ static void count_drop(struct decision *d, const struct checked_by *by, size_t n
 {
     const size_t column = d->denied_by[n];
     const struct datagram *datagram = &d->datagrams[d->places[n]];
+    bump(&d->counters->checked[by->indices[column]], 1);
     bump(&d->counters->dropped[by->indices[column]], 1);
     if (drops_all(d, kind_of(d, by, column))) {
         xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
@@ -247,8 +248,9 @@ static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct gr
             count_drop(d, &by, n);
         }
     }
-    for (size_t i = 0; i < by.count; i++) {
-        bump(&d->counters->checked[by.indices[i]], count);
+    for (size_t i = 0; i < by.count;
+         i++) { /* beside those that it dropped: what another policy dropped it was not asked */
+        bump(&d->counters->checked[by.indices[i]], (size_t) __builtin_popcountll(passing));
     }
     *checks += count * by.count;
     return passing;

@@ -106,7 +106,7 @@ struct option_sources {
 /* Written by one thread, read by any. offered == passed + the sum of dropped */
 struct counters {
     _Atomic uint64_t offered, passed;
-    _Atomic uint64_t checked[POLICIES_MAX];                      /* packets that were checked by this policy */
+    _Atomic uint64_t checked[POLICIES_MAX];                      /* packets that this policy let pass or dropped */
     _Atomic uint64_t would_deny[POLICIES_MAX];                   /* packets that shadow mode let pass */
     _Atomic uint64_t dropped[POLICIES_MAX];                      /* of `checked`, denied */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */

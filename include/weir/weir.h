@@ -907,9 +907,9 @@ typedef enum weir_link {
  * the fields look like in each failure. docs/decisions/015-operator-names.md has the names of earlier versions.
  */
 typedef struct weir_stats {
-    /* Checks allowed, in shadow mode and without a policy as well; weir_check_all counts once for each of its keys. */
+    /* Requests allowed, in shadow mode and without a policy as well. A request of several keys counts once. */
     uint64_t allowed_count;
-    /* Checks denied. A rise is a limit at work; worry when it is unusual for your traffic. */
+    /* Requests denied. A rise is a limit at work; worry when it is unusual for your traffic. */
     uint64_t denied_count;
     /* Allowed checks that a policy in shadow mode would have denied. Look at it before you enforce the policy. */
     uint64_t would_deny_count;

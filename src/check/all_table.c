@@ -26,6 +26,7 @@ struct all {
     size_t count;                                        /* of claims */
     const struct policy *entries[WEIR_MAX_KEYS_AT_ONCE]; /* entries of single keys: allowed, or denied */
     size_t entry_count;
+    size_t unknown_count;    /* keys of no policy */
     bool denied, would_deny; /* by one of the entries */
     uint8_t denied_by;       /* of a request that is denied: the key that decided */
 };
@@ -37,7 +38,7 @@ static void all_collect(struct weir_thread *t, const struct policy_set *set, str
     for (size_t i = 0; i < list->count; i++) {
         const struct policy *policy = check_policy(t->process, set, &list->keys[i]);
         if (policy == NULL) {
-            counter_add(&t->shared->unknown_count, 1);
+            all->unknown_count++;
         } else if (policy->override != OVERRIDE_NONE) {
             const bool denies = policy->override == OVERRIDE_DENY;
             all->entries[all->entry_count++] = policy;
@@ -111,32 +112,19 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
         if (has_slot) {
             slot_account_unlock(&t->accounts[all->slots[i]]);
         }
-        if (claim->optional || r->out->allowed) {
+        if (r->out->allowed) {
             check_tally(t, claim->policy, claim->status == CLAIM_HAS_ROOM);
-        } else {
-            check_tally_beside(t, claim->policy, claim->status != CLAIM_HAS_ROOM || r->out->untracked);
+        } else if (i == r->out->key_index) {
+            check_tally(t, claim->policy, false);
         }
     }
 }
 
-/* Counts the request for the keys that an entry has decided, and where one denies for all other keys. */
-static void all_tally(struct weir_thread *t, const struct all *all, bool pass)
+/* Counts a request that passes for the keys that have an entry. */
+static void all_tally(struct weir_thread *t, const struct all *all)
 {
     for (size_t i = 0; i < all->entry_count; i++) {
-        const struct policy *policy = all->entries[i];
-        if (policy->mode == WEIR_SHADOW || pass) {
-            check_tally(t, policy, policy->override == OVERRIDE_ALLOW);
-        } else {
-            check_tally_beside(t, policy, policy->override == OVERRIDE_DENY);
-        }
-    }
-    for (size_t i = 0; i < all->count && all->denied; i++) {
-        const struct policy *policy = all->claims[i].policy;
-        if (policy->mode == WEIR_SHADOW) {
-            check_tally(t, policy, true);
-        } else {
-            check_tally_beside(t, policy, false);
-        }
+        check_tally(t, all->entries[i], all->entries[i]->override == OVERRIDE_ALLOW);
     }
 }
 
@@ -176,7 +164,7 @@ static bool all_decide(struct weir_thread *t, const struct policy_set *set, stru
 bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_verdict *verdict, uint8_t *denied_by)
 {
     struct all all;
-    all.count = all.entry_count = 0;
+    all.count = all.entry_count = all.unknown_count = 0;
     all.denied_by = 0;
     all.denied = all.would_deny = false;
     counter_add(&t->shared->slow_count, 1);
@@ -186,7 +174,7 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
     all_collect(t, set, &all, list);
     bool pass = !all.denied;
     if (all.denied) {
-        (void) check_answer_override(t, check_policy(t->process, set, &list->keys[all.denied_by]), false, verdict);
+        (void) check_answer_override(t, check_policy(t->process, set, &list->keys[all.denied_by]), true, verdict);
         if (verdict != NULL) {
             verdict->key_index = all.denied_by;
         }
@@ -199,7 +187,12 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
                                   .remaining = UINT64_MAX,
                                   .fleet_age_ns = UINT64_MAX};
     }
-    all_tally(t, &all, pass);
+    counter_add(&t->shared->unknown_count, all.unknown_count);
+    if (pass) {
+        all_tally(t, &all);
+    } else {
+        counter_add(&t->shared->more_keys, all.unknown_count); /* they count as allowed, and the request was not */
+    }
     *denied_by = all.denied_by;
     rcu_leave(t);
     return pass;

@@ -66,13 +66,6 @@ void check_tally(struct weir_thread *t, const struct policy *policy, bool allowe
     }
 }
 
-void check_tally_beside(struct weir_thread *t, const struct policy *policy, bool denies)
-{
-    struct tally *tally = &t->tallies[policy->id];
-    counter_add(&tally->denied, 1);
-    counter_add(&tally->beside, denies ? 0 : 1);
-}
-
 const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key)
 {
     const struct policy *policy = policy_set_by_id(set, key->policy);

@@ -42,8 +42,6 @@ bool check_answer_override(struct weir_thread *t, const struct policy *policy, b
 const struct policy *check_policy(const struct process *process, const struct policy_set *set, const weir_key *key);
 /* Counts one check of a policy. */
 void check_tally(struct weir_thread *t, const struct policy *policy, bool allowed);
-/* Counts one denied request of several keys, for one of them. `denies`: that key had no room. */
-void check_tally_beside(struct weir_thread *t, const struct policy *policy, bool denies);
 
 /* weir_check() within an RCU section, without a verdict. */
 bool check_one_of_burst(struct weir_thread *t, const weir_key *key, uint64_t cost);

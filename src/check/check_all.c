@@ -112,6 +112,12 @@ static inline __attribute__((always_inline)) void spend_grants(const struct weir
     }
 }
 
+/* A request of `count` keys passes: it counts for the policy of each key, and is one request (limiter/stats.c). */
+static inline void count_more_keys(const struct weir_thread *t, size_t count)
+{
+    counter_add(&t->shared->more_keys, count - 1);
+}
+
 /* How a key stands, by its slot. */
 enum standing {
     STANDING_UNKNOWN, /* the slot does not say */
@@ -158,58 +164,25 @@ static enum standing find_standing(const struct weir_thread *t, struct slots_fou
     return cost == meta.denies_from || (cost > meta.denies_from && !exact) ? STANDING_DENIED : STANDING_UNKNOWN;
 }
 
-/* Counts a denied request for a key with a slot: units that had no room are demand, but for those that can never pass.
+/*
+ * Denies a request by the slot of key `denied_by`, whose denial is the one with the longest wait. The denial counts for
+ * that key's policy. Units of any key that had no room are demand, but for those that can never pass.
  */
-static void count_by_slot(const struct weir_thread *t, struct slot *slot)
+static void deny(struct weir_thread *t, const struct slots_found *found, uint8_t denied_by, weir_verdict *verdict)
 {
-    const uint64_t word = load_relaxed(&slot->meta);
-    const struct slot_meta meta = slot_meta_unpack(word);
-    struct tally *tally = slot_tally(t, word);
-    if (meta.denies_from != 0) {
-        counter_add(&slot->denied, slot->retry_ns == UINT64_MAX ? 0 : meta.denies_from);
-        counter_add(&tally->would_deny, meta.shadow);
-    } else {
-        counter_add(&tally->beside, !meta.shadow);
-    }
-    counter_add(meta.shadow ? &tally->allowed : &tally->denied, 1);
-}
-
-/* Counts a denied request for each of its keys. `looks`: some have no slot, and their policies are looked for. */
-static void count_denied_keys(struct weir_thread *t, const struct slots_found *found, bool looks)
-{
-    const struct policy_set *set = NULL;
-    if (looks) {
-        rcu_enter(t);
-        set = process_policies(t->process); /* pairs with the publication in weir_set_policies */
-    }
+    const struct slot *decided = found->slots[denied_by];
+    const uint64_t word = load_relaxed(&decided->meta);
     for (size_t i = 0; i < found->list->count; i++) {
-        if (found->slots[i] != NULL) {
-            count_by_slot(t, found->slots[i]);
-            continue;
-        }
-        const struct policy *policy = check_policy(t->process, set, &found->list->keys[i]);
-        if (policy == NULL) {
-            counter_add(&t->shared->unknown_count, 1);
-        } else if (policy->mode == WEIR_SHADOW) {
-            check_tally(t, policy, policy->override != OVERRIDE_DENY);
-        } else {
-            check_tally_beside(t, policy, policy->override == OVERRIDE_DENY);
+        struct slot *slot = found->slots[i];
+        const uint64_t units = slot != NULL ? slot_meta_unpack(load_relaxed(&slot->meta)).denies_from : 0;
+        if (units != 0) {
+            counter_add(&slot->denied, slot->retry_ns == UINT64_MAX ? 0 : units);
         }
     }
-    if (looks) {
-        rcu_leave(t);
-    }
-}
-
-/* Denies a request by the slot of key `denied_by`, whose denial is the one with the longest wait. */
-static void deny(struct weir_thread *t, const struct slots_found *found, uint8_t denied_by, bool looks,
-                 weir_verdict *verdict)
-{
-    count_denied_keys(t, found, looks);
+    counter_add(&slot_tally(t, word)->denied, 1);
     if (verdict != NULL) {
-        const struct slot *slot = found->slots[denied_by];
-        const uint64_t remaining = t->accounts[slot - t->slots].denied_remaining;
-        slot_verdict_denied(verdict, t->line, slot, load_relaxed(&slot->meta), false, remaining, false);
+        const uint64_t remaining = t->accounts[decided - t->slots].denied_remaining;
+        slot_verdict_denied(verdict, t->line, decided, word, false, remaining, false);
         verdict->key_index = denied_by;
     }
 }
@@ -265,7 +238,7 @@ static enum slot_answer check_slots(struct weir_thread *t, struct slots_found *f
             found->slots[cold.indices[i]] = NULL; /* a slot without a word of this epoch says nothing */
         }
         *denied_by = (uint8_t) denied;
-        deny(t, found, *denied_by, cold.count != 0, verdict);
+        deny(t, found, *denied_by, verdict);
         return SLOT_DENIED;
     }
     return may_pass && cold.count != 0 && charge(t, found, &cold, verdict) ? SLOT_ALLOWED : SLOT_NO_ANSWER;
@@ -277,7 +250,12 @@ static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, stru
 {
     tick_look(t);
     const enum slot_answer answer = check_slots(t, found, verdict, denied_by);
-    return answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, found->list, verdict, denied_by);
+    const bool pass =
+        answer != SLOT_NO_ANSWER ? answer == SLOT_ALLOWED : all_table_check(t, found->list, verdict, denied_by);
+    if (pass && found->list->count != 0) {
+        count_more_keys(t, found->list->count);
+    }
+    return pass;
 }
 
 bool check_all_requested(struct weir_thread *t, const weir_requests *requests, size_t i, uint8_t *denied_by)
@@ -289,6 +267,7 @@ bool check_all_requested(struct weir_thread *t, const weir_requests *requests, s
     const size_t granted = find_granted(t, keys, costs, width, slots);
     if (likely(granted == width)) {
         spend_grants(t, slots, costs, width, false, NULL);
+        count_more_keys(t, width);
         return true;
     }
     const struct key_list list = {keys, costs, width};
@@ -312,6 +291,7 @@ bool weir_check_all(weir_thread *t, const weir_key *keys, const uint64_t *costs,
     const size_t granted = find_granted(t, keys, costs, count, slots);
     if (likely(granted == count && count != 0)) {
         spend_grants(t, slots, costs, count, false, verdict);
+        count_more_keys(t, count);
         return true;
     }
     const struct key_list list = {keys, costs, count};

@@ -73,8 +73,7 @@ static void sum_up(struct denial_log *log, const struct limiter *limiter)
         for (size_t id = 1; id <= log->known; id++) {
             const struct tally *tally = &limiter->threads[i].tallies[id];
             struct denial_counts *sum = &log->sums[log->groups[id]];
-            /* What another policy of the request had no room for is in the lines of that policy. */
-            sum->denied += load_relaxed(&tally->denied) - load_relaxed(&tally->beside);
+            sum->denied += load_relaxed(&tally->denied);
             sum->would_deny += load_relaxed(&tally->would_deny);
         }
     }

@@ -8,9 +8,11 @@
 /* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
 static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 {
+    uint64_t more_keys = 0;
     for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
         const struct weir_thread *t = &limiter->threads[i];
         stats->slow_count += load_relaxed(&t->shared->slow_count);
+        more_keys += load_relaxed(&t->shared->more_keys);
         stats->unknown_policy_count += load_relaxed(&t->shared->unknown_count);
         stats->untracked_count += load_relaxed(&t->shared->untracked_count);
         stats->stalled_denied_count += load_relaxed(&t->shared->stalled_denied_count);
@@ -24,7 +26,7 @@ static void sum_threads(const struct limiter *limiter, weir_stats *stats)
             stats->would_deny_count += load_relaxed(&t->tallies[id].would_deny);
         }
     }
-    stats->allowed_count += stats->unknown_policy_count;
+    stats->allowed_count = saturating_sub(stats->allowed_count + stats->unknown_policy_count, more_keys);
 }
 
 static void get_stats(const weir *w, weir_stats *stats)

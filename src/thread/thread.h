@@ -30,7 +30,6 @@
 struct tally {
     _Atomic uint64_t allowed, denied;
     _Atomic uint64_t would_deny; /* of `allowed`: in shadow mode */
-    _Atomic uint64_t beside;     /* of `denied`: for all that was looked at, another key of the request had no room */
 };
 
 /*
@@ -66,7 +65,9 @@ struct thread_shared {
     _Alignas(CACHE_LINE) _Atomic uint64_t owner; /* HANDLE_FREE; or HANDLE_* or a token, with a process */
     /* Counters of the owner. */
     _Atomic uint64_t slow_count;
-    uint64_t looked_count;      /* slow_count when it last looked at the clock */
+    _Atomic uint64_t
+        more_keys;         /* that were counted as allowed, beside the one for which a request that passed counts */
+    uint64_t looked_count; /* slow_count when it last looked at the clock */
     _Atomic uint64_t rcu_count; /* odd: in a read section (rcu.h) */
     uint64_t rcu_depth;         /* sections that are open, one within the other */
     uint64_t time_ns;           /* of weir_set_time: the owner's monotonic time; 0: none, or the host has a clock */

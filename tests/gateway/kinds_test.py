@@ -74,7 +74,7 @@ def test_what_costs_nothing_passes_all_but_limits_of_bytes_and_of_its_kind():
         assert f.passes(one, *[FREE] * 6) == 4
         policies = f.status()["policies"]
         assert policies["source"]["offered"] == 3 and policies["source.free"]["offered"] == 6, policies
-        assert policies["source.free"]["dropped"] == 2 and policies["source_bytes"]["offered"] == 9, policies
+        assert policies["source.free"]["dropped"] == 2 and policies["source_bytes"]["offered"] == 6, policies
         assert f.passes(other, b"\xee" + b"x" * 19, FREE) == 1
 
 

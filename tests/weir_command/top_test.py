@@ -31,6 +31,7 @@ def status(name="edge1", at=0.0, **more):
     """The status of a node that has been up for `at` seconds, and denies 10 of 30 checks a second."""
     return {"version": "0.1.0", "link": "up", "live_nodes": 2, "fleet_age_ms": 120, "syncs": int(5 * at), "sync_errors": 0,
             "suspect_nodes": 0, "keys": 12, "key_capacity": 65536,
+            "allowed": int(110 * at), "denied": int(5 * at),  # not the sums: a request of both policies is one
             "policies": [
                 {"name": "api", "mode": "enforce", "scope": "fleet", "group": "api", "outage_mode": "fleet", "basis": "fleet",
                  "allowed": int(20 * at), "denied": int(10 * at), "would_deny": 0, "limits": [],
@@ -103,7 +104,7 @@ def test_one_reading_has_nodes_policies_and_keys():
         assert fault == "" and one.asked == two.asked == ["/status.json"] * 2
         lines = out.splitlines()
         assert lines[0] == "Nodes: 2 of 2 answer"
-        assert re.fullmatch(rf"{one.address} +edge1 +up +120 ms +2 +0 +none +120 +10 +12", lines[2]), lines
+        assert re.fullmatch(rf"{one.address} +edge1 +up +120 ms +2 +0 +none +110 +5 +12", lines[2]), lines
         assert re.fullmatch(r"api +enforce +2 +none +60 +40 +20 +0", lines[7]), lines
         assert re.fullmatch(r"api/pro +shadow +2 +none +200 +200 +0 +8", lines[8]), lines
         # Both tiers share one list of keys, and the nodes' lists are added up.
@@ -129,7 +130,7 @@ def test_an_outage_and_a_node_that_was_started_anew_are_told():
         return now
     with Node(outage) as out, Node(lambda count: status("edge2", at=100 - 90 * count)) as anew:
         lines = top("--once", "--status", out.address, anew.address)[0].splitlines()
-        assert re.fullmatch(rf"{out.address} +edge1 +down +65 s +2 +7\.?0? +share +120 +10 +12", lines[2]), lines
+        assert re.fullmatch(rf"{out.address} +edge1 +down +65 s +2 +7\.?0? +share +110 +5 +12", lines[2]), lines
         assert re.fullmatch(rf"{anew.address} +edge2 +up +120 ms +2 +- +none +- +- +12", lines[3]), lines
         assert re.fullmatch(r"api +enforce +2 +share on 1 +30 +20 +10 +0", lines[7]), lines
 

@@ -97,6 +97,8 @@ bool top_status_read(struct top_status *out, const char *text, size_t length, ch
         read_text(root, "name", out->name, sizeof(out->name));
         read_text(root, "link", out->link, sizeof(out->link));
         out->fleet_age_ms = json_is_integer(age) ? (int64_t) read_number(root, "fleet_age_ms") : -1;
+        out->allowed = read_number(root, "allowed");
+        out->denied = read_number(root, "denied");
         out->uptime_ms = read_number(root, "uptime_ms");
         out->live_nodes = read_number(root, "live_nodes");
         out->suspect_nodes = read_number(root, "suspect_nodes");

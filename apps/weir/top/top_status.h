@@ -26,6 +26,7 @@ struct top_key {
 
 struct top_status {
     char version[TOP_WORD_SIZE * 2], node[TOP_NAME_SIZE], name[TOP_NAME_SIZE], link[TOP_WORD_SIZE];
+    uint64_t allowed, denied; /* requests: one of several policies counts once */
     uint64_t uptime_ms, live_nodes, suspect_nodes, syncs, sync_errors, key_count, key_capacity;
     int64_t fleet_age_ms; /* -1: there has been no good sync */
     struct top_policy *policies;

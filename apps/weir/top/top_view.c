@@ -97,20 +97,6 @@ static const char *age_words(char out[NUMBER_SIZE], int64_t ms)
     return out;
 }
 
-/* The sum of a counter's rates over all policies of a node. */
-static double node_rate(const struct top_node *node, bool denied)
-{
-    double sum = -1;
-    for (size_t i = 0; i < node->now.policy_count; i++) {
-        const struct top_policy *now = &node->now.policies[i];
-        const struct top_policy *before = top_status_policy(&node->before, now->name);
-        const uint64_t then = before == NULL ? 0 : denied ? before->denied : before->allowed;
-        const double rate = top_rate(node, denied ? now->denied : now->allowed, then);
-        sum = rate < 0 ? sum : rate + (sum < 0 ? 0 : sum);
-    }
-    return sum;
-}
-
 /* The outage mode of a node: that of the first policy in one; "none". */
 static const char *node_outage(const struct top_node *node)
 {
@@ -140,7 +126,8 @@ static void add_node(struct top_view *view, const struct top_node *node)
     add(view, well ? STYLE_PLAIN : STYLE_BAD, "%-22.22s %-16.16s %-5s %7s %5" PRIu64 " %8s %-7s %8s %8s %7s",
         node->address, node->now.name, node->now.link, alone ? "-" : age_words(age, node->now.fleet_age_ms),
         node->now.live_nodes, short_number(errors, top_rate(node, node->now.sync_errors, node->before.sync_errors)),
-        outage, short_number(allowed, node_rate(node, false)), short_number(denied, node_rate(node, true)),
+        outage, short_number(allowed, top_rate(node, node->now.allowed, node->before.allowed)),
+        short_number(denied, top_rate(node, node->now.denied, node->before.denied)),
         short_number(keys, (double) node->now.key_count));
 }
 

@@ -63,15 +63,11 @@
     if (span <= 0) { return null; }
     const old = new Map(before.policies.map((policy) => [policy.name, policy]));
     const rates = new Map();
-    const sum = { admitted: 0, denied: 0, would: 0 };
-    for (const policy of now.policies) {
-      const from = old.get(policy.name) || { allowed: 0, denied: 0, would_deny: 0 };
-      const rate = { admitted: (policy.allowed - from.allowed) / span, denied: (policy.denied - from.denied) / span,
-        would: (policy.would_deny - from.would_deny) / span };
-      for (const key of Object.keys(rate)) { rate[key] = Math.max(rate[key], 0); sum[key] += rate[key]; }
-      rates.set(policy.name, rate);
-    }
-    rates.set("", sum);
+    const none = { allowed: 0, denied: 0, would_deny: 0 };
+    const rate = (one, from) => ({ admitted: Math.max(one.allowed - from.allowed, 0) / span,
+      denied: Math.max(one.denied - from.denied, 0) / span, would: Math.max(one.would_deny - from.would_deny, 0) / span });
+    for (const policy of now.policies) { rates.set(policy.name, rate(policy, old.get(policy.name) || none)); }
+    rates.set("", rate(now, before));   // a request of several policies is one
     return { at: now.uptime_ms / 1000, rates, age: now.fleet_age_ms,
       errors: Math.max(now.sync_errors - before.sync_errors, 0) / span };
   }

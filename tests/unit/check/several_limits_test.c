@@ -111,7 +111,7 @@ static void expect_counts(weir_stats *before, uint64_t allowed, uint64_t denied,
     *before = now;
 }
 
-static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(void **state)
+static void test_a_request_of_several_keys_counts_once_beside_entries(void **state)
 {
     (void) state;
     static const weir_policy policies[] = {{.name = "p", .limits = &ten, .limit_count = 1},
@@ -135,25 +135,71 @@ static void test_a_request_of_several_keys_counts_once_for_each_beside_entries(v
     weir_get_stats(d.w, &stats);
 
     assert_true(weir_check_all(d.t, (const weir_key[]){friend, other}, NULL, 2, NULL));
-    expect_counts(&stats, 2, 0, 0);
+    expect_counts(&stats, 1, 0, 0);
     assert_true(weir_check_all(d.t, (const weir_key[]){friend}, NULL, 1, NULL));
     expect_counts(&stats, 1, 0, 0);
     weir_verdict verdict;
     assert_false(weir_check_all(d.t, (const weir_key[]){other, foe, friend}, NULL, 3, &verdict));
     assert_int_equal(verdict.key_index, 1);
-    expect_counts(&stats, 0, 3, 0);
+    expect_counts(&stats, 0, 1, 0);
     assert_true(weir_check_all(d.t, (const weir_key[]){other, shadow_foe}, NULL, 2, &verdict));
     assert_true(verdict.would_deny);
-    expect_counts(&stats, 2, 0, 1);
+    expect_counts(&stats, 1, 0, 1);
     assert_false(weir_check_all(d.t, (const weir_key[]){shadow_foe, shadow_friend, shadow, foe}, NULL, 4, NULL));
-    expect_counts(&stats, 3, 1, 1);
+    expect_counts(&stats, 0, 1, 0);
     const uint64_t costs[] = {1, 11};
     assert_false(weir_check_all(d.t, (const weir_key[]){friend, other}, costs, 2, NULL));
-    expect_counts(&stats, 0, 2, 0);
+    expect_counts(&stats, 0, 1, 0);
     /* Denied requests took no units of their limits. */
     assert_true(weir_peek(d.t, &other, 8, &verdict));
     assert_int_equal(verdict.remaining, 8);
     weir_close(d.w);
+}
+
+/* Expects a line of the metrics. */
+static void expect_metric(const char *line)
+{
+    static char text[65536];
+    assert_in_range(weir_write_metrics(d.w, text, sizeof(text)), 1, sizeof(text) - 1);
+    if (strstr(text, line) == NULL) {
+        fail_msg("no %s in %s", line, text);
+    }
+}
+
+/* Whoever decides is known to be at its limit; the other policy was not asked further. */
+static void test_a_denial_counts_for_the_policy_that_decided(void **state)
+{
+    (void) state;
+    static const weir_limit hundred = {.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = 3600 * SECOND};
+    static const weir_policy policies[] = {{.name = "few", .limits = &ten, .limit_count = 1},
+                                           {.name = "many", .limits = &hundred, .limit_count = 1},
+                                           {.name = "trial", .limits = &ten, .limit_count = 1, .mode = WEIR_SHADOW}};
+    for (int way = 0; way < 3; way++) {
+        desk_open(policies, 3);
+        weir_key keys[3 * 30];
+        uint64_t allowed;
+        for (size_t i = 0; i < 3 * (size_t) 30; i++) {
+            keys[i] = weir_make_key(d.w, weir_find_policy(d.w, policies[i % 3].name), "k", 1);
+        }
+        weir_verdict v;
+        for (int times = 0; times < 30 && way < 2; times++) {
+            assert_int_equal(weir_check_all(d.t, keys, NULL, 3, way == 0 ? NULL : &v), times < 10);
+        }
+        if (way == 2) {
+            assert_int_equal(weir_check_all_burst(d.t, keys, 3, 30, NULL, &allowed), 10);
+        }
+        weir_stats stats;
+        weir_get_stats(d.w, &stats);
+        assert_true(stats.allowed_count == 10 && stats.denied_count == 20 && stats.would_deny_count == 0);
+        expect_metric("weir_requests_total{answer=\"allowed\"} 10\n");
+        expect_metric("weir_requests_total{answer=\"denied\"} 20\n");
+        expect_metric("weir_checks_total{policy=\"few\",answer=\"allowed\"} 10\n");
+        expect_metric("weir_checks_total{policy=\"few\",answer=\"denied\"} 20\n");
+        expect_metric("weir_checks_total{policy=\"many\",answer=\"allowed\"} 10\n");
+        expect_metric("weir_checks_total{policy=\"many\",answer=\"denied\"} 0\n");
+        expect_metric("weir_checks_total{policy=\"trial\",answer=\"allowed\"} 10\n");
+        weir_close(d.w);
+    }
 }
 
 /* A key of the next test, by policy and name. */
@@ -168,7 +214,6 @@ struct named_key {
 struct outcome {
     bool allowed, would_deny, by_entry;
     uint64_t left;            /* allowed: the least of any limit that was counted; UINT64_MAX: of none */
-    uint64_t passed, refused; /* keys by what they count */
 };
 
 static struct outcome play_keys(struct named_key *const *keys, const uint64_t *costs, size_t count)
@@ -196,9 +241,6 @@ static struct outcome play_keys(struct named_key *const *keys, const uint64_t *c
     }
     for (size_t i = count; i-- > 0;) {
         keys[i]->used = out.allowed ? keys[i]->used : before[i];
-        const bool passes = out.allowed || keys[i]->shadow || keys[i]->unknown;
-        out.passed += passes;
-        out.refused += !passes;
     }
     return out;
 }
@@ -259,8 +301,8 @@ static void test_a_request_of_several_keys_is_decided_by_all_of_them(void **stat
             weir_get_stats(d.w, &before);
             assert_int_equal(weir_check_all(d.t, asked, costs, count, tells ? &v : NULL), out.allowed);
             weir_get_stats(d.w, &after);
-            assert_int_equal(after.allowed_count - before.allowed_count, out.passed);
-            assert_int_equal(after.denied_count - before.denied_count, out.refused);
+            assert_int_equal(after.allowed_count - before.allowed_count, out.allowed);
+            assert_int_equal(after.denied_count - before.denied_count, !out.allowed);
             if (tells) {
                 assert_true(v.allowed == out.allowed && v.key_index < count);
                 assert_true(!out.allowed || v.would_deny == out.would_deny);
@@ -388,9 +430,10 @@ int main(void)
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
         cmocka_unit_test(test_requests_of_several_keys_move_time_on),
         cmocka_unit_test(test_a_request_of_several_keys_is_decided_by_all_of_them),
+        cmocka_unit_test(test_a_denial_counts_for_the_policy_that_decided),
         cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
-        cmocka_unit_test(test_a_request_of_several_keys_counts_once_for_each_beside_entries),
+        cmocka_unit_test(test_a_request_of_several_keys_counts_once_beside_entries),
     };
     return cmocka_run_group_tests_name("unit/check/several_limits", tests, NULL, NULL);
 }

@@ -177,6 +177,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
         "weir_rejected_reports_total",
         "weir_report_retries_total",
         "weir_reports_total",
+        "weir_requests_total",
         "weir_round_trip_seconds",
         "weir_sent_bytes_total",
         "weir_slow_checks_total",
