@@ -213,7 +213,7 @@ struct named_key {
 /* What a request for so many of the keys comes to, and what is used by it. */
 struct outcome {
     bool allowed, would_deny, by_entry;
-    uint64_t left;            /* allowed: the least of any limit that was counted; UINT64_MAX: of none */
+    uint64_t left; /* allowed: the least of any limit that was counted; UINT64_MAX: of none */
 };
 
 static struct outcome play_keys(struct named_key *const *keys, const uint64_t *costs, size_t count)
