@@ -376,7 +376,7 @@ typedef struct weir_options {
  * What else a shared_name may lead to; the sentence says what to do:
  *
  * -EINVAL   an option is not that of the named memory; the sentence names the option, and both values
- * -EACCES   the memory belongs to another user, or other users may open it
+ * -EACCES   the memory belongs to another user, or other users may open it; the call waits for no lock of theirs
  * -EPROTO   the memory is of another version of the library
  * -EBADMSG  the memory is damaged
  * -EXDEV    the memory is of another PID or time namespace

@@ -62,14 +62,30 @@ static void put_name(const struct named *named, weir_error *error)
     }
 }
 
+/* Says why this process may not open the segment. */
+static int not_own(const struct named *named, weir_error *error)
+{
+    struct stat about;
+    const bool there = segment_look(named->name, &about) == 0;
+    if (there && about.st_uid != geteuid()) {
+        return error_set(error, -EACCES,
+                         "\"%.40s\" belongs to user %u, and this process is of user %u; choose another shared_name",
+                         named->name, (unsigned) about.st_uid, (unsigned) geteuid());
+    }
+    if (there && (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        return error_set(error, -EACCES,
+                         "\"%.40s\" has mode %04o, so that other users may open it; remove it with weir_unlink",
+                         named->name, (unsigned) about.st_mode & 07777);
+    }
+    return error_set(error, -EACCES, "\"%.40s\": this process may not open it; choose another shared_name",
+                     named->name);
+}
+
 static int cannot_open(const struct named *named, int result, weir_error *error)
 {
     switch (result) {
     case -EACCES:
-        return error_set(error, result,
-                         "\"%.40s\" belongs to another user, or this process may not open it; choose another "
-                         "shared_name",
-                         named->name);
+        return not_own(named, error);
     case -EBUSY:
         return error_set(error, result,
                          "\"%.40s\": another process has been opening it for half a minute; end that process",
@@ -77,26 +93,6 @@ static int cannot_open(const struct named *named, int result, weir_error *error)
     default:
         return error_set(error, result, "\"%.40s\" cannot be opened: %s", named->name, strerror(-result));
     }
-}
-
-/* Refuses what other users could have written or may write. */
-static int check_user(const struct named *named, weir_error *error)
-{
-    struct stat about;
-    if (fstat(named->segment.fd, &about) != 0) {
-        return cannot_open(named, -errno, error);
-    }
-    if (about.st_uid != geteuid()) {
-        return error_set(error, -EACCES,
-                         "\"%.40s\" belongs to user %u, and this process is of user %u; choose another shared_name",
-                         named->name, (unsigned) about.st_uid, (unsigned) geteuid());
-    }
-    if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        return error_set(error, -EACCES,
-                         "\"%.40s\" has mode %04o, so that other users may open it; remove it with weir_unlink",
-                         named->name, (unsigned) about.st_mode & 07777);
-    }
-    return 0;
 }
 
 static uint64_t size_most(const weir_options *options)
@@ -175,11 +171,7 @@ static int look_at_segment(struct named *named, const weir_options *options, wei
     struct segment_header header;
     struct stat about;
     enum segment_state state = SEGMENT_FOREIGN;
-    int result = check_user(named, error);
-    if (result != 0) {
-        return result;
-    }
-    result = segment_header_read(named->segment.fd, &header, &state);
+    int result = segment_header_read(named->segment.fd, &header, &state);
     if (result != 0 || fstat(named->segment.fd, &about) != 0) {
         return cannot_open(named, result != 0 ? result : -errno, error);
     }

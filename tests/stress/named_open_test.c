@@ -30,6 +30,9 @@
 
 static char name[SEGMENT_NAME_SIZE];
 
+/* How often other processes have come to where the test waits for them; in memory that they share with it. */
+static _Atomic uint64_t *opens;
+
 /* What the log function was told last. */
 static char logged[512];
 
@@ -218,6 +221,116 @@ static void test_a_segment_of_another_user_is_refused(void **state)
     assert_int_equal(weir_unlink(name), 0);
 }
 
+/* Somebody else has the file's lock, and does not give it back. */
+struct holder {
+    uid_t user;
+    mode_t mode;
+    bool makes; /* the file is his own */
+};
+
+/* 0: he has the lock, until he is killed. */
+static int hold_lock(void *arg)
+{
+    const struct holder *holder = arg;
+    if (setuid(holder->user) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) {
+        return 1;
+    }
+    const int fd = shm_open(name, O_RDWR | (holder->makes ? O_CREAT | O_EXCL : 0), holder->mode);
+    if (fd < 0 || (holder->makes && fchmod(fd, holder->mode) != 0) || flock(fd, LOCK_EX) != 0) {
+        return 2;
+    }
+    (void) add_relaxed(opens, 1);
+    (void) pause();
+    return 3;
+}
+
+/* What a process of another user is told. */
+struct stranger {
+    const weir_options *options;
+    uid_t user;
+    char message[sizeof(((weir_error *) NULL)->message)];
+    int result;
+};
+
+static int open_as_a_stranger(void *arg)
+{
+    struct stranger *stranger = arg;
+    weir *w = NULL;
+    weir_error error = {.code = 0};
+    if (setuid(stranger->user) != 0) {
+        return 1;
+    }
+    stranger->result = weir_open(stranger->options, &w, &error);
+    (void) snprintf(stranger->message, sizeof(stranger->message), "%s", error.message);
+    return 0;
+}
+
+static void refused_to_a_stranger(const weir_options *options, uid_t user, const char *words)
+{
+    struct stranger *stranger =
+        mmap(NULL, sizeof(*stranger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(stranger, MAP_FAILED);
+    *stranger = (struct stranger){.options = options, .user = user};
+    expect_end(start_independent(open_as_a_stranger, stranger));
+    assert_int_equal(stranger->result, -EACCES);
+    assert_non_null(strstr(stranger->message, words));
+    (void) munmap(stranger, sizeof(*stranger));
+}
+
+/* An opener that waited for the lock would be told -EBUSY, half a minute later. */
+static void test_nobody_waits_for_the_lock_of_another_user(void **state)
+{
+    (void) state;
+    const weir_options options = some_options();
+    struct holder holder = {.user = 12345, .makes = true};
+    static const mode_t modes[] = {0600, 0666, 0644, 0};
+    if (geteuid() != 0) {
+        print_message("# only root can be another user\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        holder.mode = modes[i];
+        const uint64_t before = load_relaxed(opens);
+        const pid_t process = start_independent(hold_lock, &holder);
+        assert_true(wait_for_word(opens, before + 1));
+        refused(&options, -EACCES, "belongs to user 12345, and this process is of user 0");
+        refused_to_a_stranger(&options, 12346, "belongs to user 12345, and this process is of user 12346");
+        kill_independent(process);
+        assert_int_equal(weir_unlink(name), 0);
+    }
+    /* The file is this user's own, and has been opened to others. */
+    make_and_close(&options);
+    const int fd = shm_open(name, O_RDWR, 0);
+    assert_int_equal(fchmod(fd, 0666), 0);
+    (void) close(fd);
+    holder.makes = false;
+    const uint64_t before = load_relaxed(opens);
+    const pid_t process = start_independent(hold_lock, &holder);
+    assert_true(wait_for_word(opens, before + 1));
+    refused(&options, -EACCES, "has mode 0666, so that other users may open it");
+    kill_independent(process);
+    assert_int_equal(weir_unlink(name), 0);
+}
+
+/* A file that its owner may not open either, as nobody but root could. */
+static void test_a_segment_that_cannot_be_opened_is_refused_by_its_reason(void **state)
+{
+    (void) state;
+    const weir_options options = some_options();
+    if (geteuid() != 0) {
+        print_message("# only root can be another user\n");
+        skip();
+    }
+    make_and_close(&options);
+    const int fd = shm_open(name, O_RDWR, 0);
+    assert_int_equal(fchmod(fd, 0), 0);
+    assert_int_equal(fchown(fd, 12346, 0), 0);
+    (void) close(fd);
+    refused_to_a_stranger(&options, 12346, "this process may not open it");
+    refused_to_a_stranger(&options, 12345, "belongs to user 12346, and this process is of user 12345");
+    assert_int_equal(weir_unlink(name), 0);
+}
+
 /* Opens in a PID namespace of its own. */
 static int open_elsewhere(void *arg)
 {
@@ -252,9 +365,6 @@ static void test_another_pid_namespace_is_refused(void **state)
     }
     assert_int_equal(status, 0);
 }
-
-/* How often the processes below have begun to open; in memory that they share with the test. */
-static _Atomic uint64_t *opens;
 
 /* Opens and closes until it is killed. */
 static int open_and_die(void *arg)
@@ -608,6 +718,8 @@ int main(void)
         cmocka_unit_test(test_another_redis_is_refused_and_another_password_is_not),
         cmocka_unit_test(test_damaged_and_foreign_segments_are_refused),
         cmocka_unit_test(test_a_segment_of_another_user_is_refused),
+        cmocka_unit_test(test_nobody_waits_for_the_lock_of_another_user),
+        cmocka_unit_test(test_a_segment_that_cannot_be_opened_is_refused_by_its_reason),
         cmocka_unit_test(test_another_pid_namespace_is_refused),
         cmocka_unit_test(test_an_opener_may_die_at_any_time),
         cmocka_unit_test(test_a_half_made_segment_is_replaced_and_the_log_says_so),

@@ -11,11 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +26,9 @@
 /* How long an opener may take; a table of 100 million keys takes some 10 s. And how often the next one looks. */
 #define LOCK_PATIENCE_NS (30 * NS_PER_S)
 #define LOCK_LOOK_NS     NS_PER_MS
+
+/* Where shm_open() has its files. */
+#define PLACE "/dev/shm"
 
 /* Parts of this size may lie on huge pages. */
 #define HUGE_PAGE ((size_t) 2 << 20)
@@ -141,6 +144,25 @@ static int open_or_make(const char *name)
     }
 }
 
+/*
+ * Whether a segment is its user's alone. Looked at before the lock: whoever else can open the file can have the lock
+ * for as long as he likes.
+ */
+static bool is_own(const struct stat *about)
+{
+    return about->st_uid == geteuid() && (about->st_mode & (S_IRWXG | S_IRWXO)) == 0;
+}
+
+/* Waits for the lock of an open file that is this user's. *about: with the lock. 0; -EACCES; -EBUSY; as fstat(). */
+static int lock_own(int fd, struct stat *about)
+{
+    if (fstat(fd, about) != 0) {
+        return -errno;
+    }
+    const int result = is_own(about) ? lock_file(fd) : -EACCES;
+    return result == 0 && fstat(fd, about) != 0 ? -errno : result;
+}
+
 int segment_open(struct segment *segment, const char *name)
 {
     *segment = (struct segment){.fd = -1};
@@ -150,8 +172,7 @@ int segment_open(struct segment *segment, const char *name)
             return fd;
         }
         struct stat about;
-        const int locked = lock_file(fd);
-        const int result = locked == 0 && fstat(fd, &about) != 0 ? -errno : locked;
+        const int result = lock_own(fd, &about);
         if (result == 0 && about.st_nlink != 0) {
             segment->fd = fd;
             segment->inode = about.st_ino;
@@ -162,6 +183,13 @@ int segment_open(struct segment *segment, const char *name)
             return result;
         }
     }
+}
+
+int segment_look(const char *name, struct stat *about)
+{
+    char path[sizeof(PLACE) + NAME_MAX + 1];
+    (void) snprintf(path, sizeof(path), PLACE "%s", name);
+    return lstat(path, about) == 0 ? 0 : -errno;
 }
 
 int segment_lock_again(const struct segment *segment, int *lock_fd)

@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 /* Mappings that a process has at once. */
@@ -36,10 +37,14 @@ struct segment {
 };
 
 /*
- * Opens the segment of a name, or makes an empty one, and waits for the lock. `name`: valid for shm_open(). 0; -EBUSY:
- * another process has had the lock for half a minute; as shm_open().
+ * Opens the segment of a name, or makes an empty one, and waits for the lock. `name`: valid for shm_open(). 0; -EACCES,
+ * before it waits: another user owns the segment, or may open it; -EBUSY: another process has had the lock for half a
+ * minute; as shm_open().
  */
 int segment_open(struct segment *segment, const char *name);
+
+/* Owner and mode of a name, for a sentence about what keeps a process from opening it. 0; as stat(). */
+int segment_look(const char *name, struct stat *about);
 
 /*
  * Waits for the lock anew, in a forked child that has its parent's descriptor. *lock_fd: for segment_unlock_again(). 0;
