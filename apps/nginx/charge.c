@@ -2,6 +2,7 @@
 /* See charge.h. */
 #include "charge.h"
 
+#include "quote.h"
 #include "units.h"
 
 char *charge_directive(ngx_conf_t *cf, ngx_command_t *command, void *conf)
@@ -88,9 +89,10 @@ bool charge_all(const struct asker *asker, const struct checked *checked, weir_t
         }
         if (!units_read(text.data, text.len, &units)) {
             const char *more = rare_line_end(&charges[i].bad_units, end);
+            char quoted[QUOTE_SIZE];
             if (more != NULL) {
-                ngx_log_error(NGX_LOG_ERR, asker->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%V\"%s",
-                              &charges[i].units.text, &text, more);
+                ngx_log_error(NGX_LOG_ERR, asker->log, 0, "\"%V\" of \"weir_charge\" is no number: \"%s\"%s",
+                              &charges[i].units.text, quote(quoted, text.data, text.len), more);
             }
         } else if (units != 0) {
             charge_one(&charges[i], checked, thread, units);

@@ -4,6 +4,7 @@
 
 #include "address.h"
 #include "policies.h"
+#include "quote.h"
 #include "units.h"
 
 static bool starts_with(const ngx_str_t *value, const char *text)
@@ -166,8 +167,9 @@ static bool read_cost(const struct asker *asker, struct check *check, uint64_t *
     }
     if (text.len != 0 && !units_read(text.data, text.len, out) &&
         (more = rare_line_end(&check->bad_cost, end)) != NULL) {
-        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%V\"%s",
-                      &check->cost.text, &check->policy_name, &text, more);
+        char quoted[QUOTE_SIZE];
+        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the cost \"%V\" of policy \"%V\" is no number: \"%s\"%s",
+                      &check->cost.text, &check->policy_name, quote(quoted, text.data, text.len), more);
     }
     return true;
 }
@@ -181,11 +183,6 @@ static bool prepare_one(const struct asker *asker, size_t index, const weir *w, 
     if (asked.policy == NULL || !(check->address != NULL ? address_key(asker, check->address, &key)
                                                          : protocol_evaluate(asker, &check->key, &key))) {
         return false;
-    }
-    if (key.len > UINT16_MAX) {
-        ngx_log_error(NGX_LOG_ERR, asker->log, 0, "the value of the \"%V\" key is more than 65535 bytes: \"%V\"",
-                      &check->key.text, &key);
-        return true;
     }
     if (key.len == 0) {
         checked->unkeyed |= UINT32_C(1) << index;

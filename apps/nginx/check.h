@@ -64,7 +64,7 @@ struct asked {
  * verdict   of that policy; meaningless where `count` is 0
  * wait_ns   how long the request has to wait in the queue of its policy
  * unkeyed   a bit for each check of the list whose key is empty
- * asked     `count` of them: a check with an empty or an oversized key does not count
+ * asked     `count` of them: a check with an empty key does not count
  */
 struct checked {
     const struct check_list *list;

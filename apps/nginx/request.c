@@ -107,17 +107,12 @@ static void note_unkeyed_checks(ngx_http_request_t *r, const struct checked *che
     }
 }
 
-/* The key of a request in a zone. NGX_DECLINED: it is empty or oversized, and the zone does not count. */
+/* The key of a request in a zone. NGX_DECLINED: it is empty, and the zone does not count. */
 static inline ngx_int_t make_key(ngx_http_request_t *r, struct zone *zone, const weir *w, weir_key *out)
 {
     ngx_str_t text;
     if (find_key_text(r, zone, &text) != NGX_OK) {
         return NGX_ERROR;
-    }
-    if (text.len > UINT16_MAX) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "the value of the \"%V\" key is more than 65535 bytes: \"%V\"", &zone->key.text, &text);
-        return NGX_DECLINED;
     }
     if (text.len == 0) {
         return note_unkeyed(r, zone);

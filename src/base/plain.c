@@ -22,8 +22,11 @@ static size_t utf8_length(unsigned char first)
     return first < 0xe0 ? 2 : 3 + (size_t) (first >= 0xf0);
 }
 
-/* The length of the UTF-8 character at `text` (RFC 3629, section 4), and the character; 0: not UTF-8. */
-static size_t decode_utf8(const unsigned char *text, uint32_t *character)
+/*
+ * The length of the UTF-8 character at `text`, of which `left` bytes are there (RFC 3629, section 4), and the
+ * character; 0: not UTF-8.
+ */
+static size_t decode_utf8(const unsigned char *text, size_t left, uint32_t *character)
 {
     /* The least character of each length; smaller ones have a shorter form. */
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -34,8 +37,8 @@ static size_t decode_utf8(const unsigned char *text, uint32_t *character)
     }
     *character = text[0] & (0x7fU >> length);
     for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) {
-            return 0; /* also at the terminator, so nothing behind it is read */
+        if (i == left || (text[i] & 0xc0) != 0x80) {
+            return 0;
         }
         *character = *character << 6 | (text[i] & 0x3f);
     }
@@ -51,12 +54,13 @@ static bool is_control(uint32_t character)
            (character >= 0x2066 && character <= 0x2069);
 }
 
-static size_t write_plain(char *out, size_t size, const char *text, const char *escaped)
+static size_t write_plain(char *out, size_t size, const void *text, size_t text_length, const char *escaped)
 {
     size_t at = 0;
-    for (const unsigned char *from = (const unsigned char *) text; *from != '\0';) {
+    const unsigned char *from = text;
+    for (const unsigned char *const end = from + text_length; from < end;) {
         uint32_t character;
-        const size_t length = decode_utf8(from, &character);
+        const size_t length = decode_utf8(from, (size_t) (end - from), &character);
         const bool stays =
             length != 0 && !is_control(character) && (character >= 0x80 || strchr(escaped, (int) character) == NULL);
         const size_t bytes = length != 0 ? length : 1;
@@ -80,10 +84,15 @@ static size_t write_plain(char *out, size_t size, const char *text, const char *
 
 size_t plain_line(char *out, size_t size, const char *text)
 {
-    return write_plain(out, size, text, "");
+    return write_plain(out, size, text, strlen(text), "");
 }
 
 size_t plain_quoted(char *out, size_t size, const char *text)
 {
-    return write_plain(out, size, text, "\"\\");
+    return plain_bytes(out, size, text, strlen(text));
+}
+
+size_t plain_bytes(char *out, size_t size, const void *bytes, size_t length)
+{
+    return write_plain(out, size, bytes, length, "\"\\");
 }

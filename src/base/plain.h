@@ -20,6 +20,9 @@ size_t plain_line(char *out, size_t size, const char *text);
 /* As plain_line, for text between quotes: quotes and backslashes become \xNN, too. */
 size_t plain_quoted(char *out, size_t size, const char *text);
 
+/* As plain_quoted, of `length` bytes, which may be any. */
+size_t plain_bytes(char *out, size_t size, const void *bytes, size_t length);
+
 /* The singular or the plural, by `count`. */
 static inline const char *plain_number(uint64_t count, const char *one, const char *more)
 {

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/plain.h"
 #include "limiter/denial_log.h"
 #include "limiter/key_overrides.h"
 #include "limiter/leader.h"
@@ -145,10 +146,12 @@ static void tell_replaced(weir *w)
         return;
     }
     if (w->options.log != NULL) {
-        char line[sizeof(w->named.name) + 160];
-        (void) snprintf(line, sizeof(line), "%s: %s, and a new segment was made: all limits begin anew", w->named.name,
+        char text[sizeof(w->named.name) + 160];
+        char line[sizeof(text) + 4 * sizeof(w->named.name)];
+        (void) snprintf(text, sizeof(text), "%s: %s, and a new segment was made: all limits begin anew", w->named.name,
                         w->named.replaced == REPLACED_HALF ? "the segment was left half made by a process that died"
                                                            : "the segment could not be repaired");
+        (void) plain_line(line, sizeof(line), text); /* a name may have any byte */
         w->options.log(w->options.log_arg, WEIR_LOG_WARNING, line);
     }
     w->named.replaced = REPLACED_NONE;

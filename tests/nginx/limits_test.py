@@ -28,13 +28,16 @@ def test_a_request_beyond_the_rate_is_refused_with_503():
         assert statuses(nginx, "/?k=2", 2) == [200, 503], "keys are apart"
 
 
-def test_a_key_of_more_than_65535_bytes_is_logged_and_not_limited():
-    key = "$arg_k" * 64
+def test_a_key_of_more_than_65535_bytes_is_cut_there_and_limited():
+    key = "$arg_k" * 64 + "$arg_end"
     with Nginx(f'weir_limit_req_zone "{key}" zone=slow:1m rate=1r/m;',
                "weir_limit_req zone=slow; large_client_header_buffers 4 32k;") as nginx:
-        assert statuses(nginx, "/a.html?k=" + "x" * 1500, 2) == [200, 200]
-        assert len(lines(nginx, 'key is more than 65535 bytes: "xxx')) == 2
+        assert statuses(nginx, "/a.html?k=" + "x" * 1500, 2) == [200, 503]
+        assert statuses(nginx, "/a.html?end=1&k=" + "x" * 1500, 2) == [503, 503], "the end is beyond 65,535 bytes"
+        assert statuses(nginx, "/a.html?k=" + "x" * 1499 + "y", 2) == [200, 503]
         assert statuses(nginx, "/a.html?k=" + "x" * 1000, 2) == [200, 503]
+        assert statuses(nginx, "/a.html?end=1&k=" + "x" * 1000, 2) == [200, 503]
+        assert not lines(nginx, "65535"), "nothing is said of it"
 
 
 def test_a_key_is_a_variable_a_part_of_the_path_or_a_text_with_several():

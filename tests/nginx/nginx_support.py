@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import unicodedata
 
 sys.path.insert(0, sys.argv[2] + "/tests/gateway")
 sys.path.insert(0, sys.argv[2] + "/apps/gateway")
@@ -129,6 +130,17 @@ def lines(nginx, pattern):
     return [line for line in nginx.log().splitlines() if re.search(pattern, line)]
 
 
+def check_log(nginx):
+    """Each line of the error log is a line of nginx's own, of text that commands no terminal."""
+    log = nginx.log_path.read_bytes()
+    text = log.decode()  # UTF-8 alone
+    found = [c for c in text if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")]
+    assert not found, (found, text[-2000:])
+    strange = [line for line in text.splitlines() if not re.match(r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d \[\w+\] \d+#\d+: ", line)]
+    assert not strange, strange
+    return text
+
+
 def wrk(nginx, path, seconds, connections=16):
     """Load as much as there can be, on connections that are kept alive: how many passed."""
     if shutil.which("wrk") is None:
@@ -176,5 +188,5 @@ def run(names):
     run_all(names)
 
 
-__all__ = ["BUILD", "Load", "Nginx", "Redis", "Skipped", "Watched", "alive", "check_admitted", "gateway_demo", "http", "lines", "links_of",
+__all__ = ["BUILD", "Load", "Nginx", "Redis", "Skipped", "Watched", "alive", "check_admitted", "check_log", "gateway_demo", "http", "lines", "links_of",
            "nginx_demo", "node_count", "open_files", "passed_by_one_bucket", "pathlib", "run", "statuses", "wrk"]

@@ -10,11 +10,13 @@ import contextlib
 import html.parser
 import json
 import os
+import random
 import re
 import tempfile
 import time
+import urllib.parse
 
-from nginx_support import Load, Nginx, http, lines, nginx_demo, run, statuses
+from nginx_support import Load, Nginx, check_log, http, lines, nginx_demo, run, statuses
 
 POLICIES = """
 policies:
@@ -70,10 +72,11 @@ def test_a_policy_of_the_file_decides_by_its_key_with_429():
         assert statuses(nginx, "/?k=1", 5) == [200] * 3 + [429] * 2
         assert statuses(nginx, "/?k=2", 1) == [200]
         assert statuses(nginx, "/", 5) == [200] * 5, "an empty key is not limited"
-        for length, wanted in ((3276, [200] * 3 + [429]), (3277, [200] * 4)):  # 20 of them are 65,520 and 65,540 bytes
-            assert statuses(nginx, "/long?k=" + "x" * length, 4) == wanted, length
-        assert len(lines(nginx, r'\[error\].* the value of the "\$long" key is more than 65535 bytes: "xxx')) == 4
-        assert len(lines(nginx, r'\[error\].* limiting requests by policy "few", client: 127.0.0.1')) == 3
+        # 20 of them are 65,520 bytes, 65,540 and 65,560: the last two are one key, which is cut behind 65,535.
+        for length, wanted in ((3276, [200] * 3 + [429]), (3277, [200] * 2), (3278, [200] + [429])):
+            assert statuses(nginx, "/long?k=" + "x" * length, len(wanted)) == wanted, length
+        assert not lines(nginx, "65535"), "nothing is said of it"
+        assert len(lines(nginx, r'\[error\].* limiting requests by policy "few", client: 127.0.0.1')) == 4
         assert nginx.get("/?k=1").headers["X-Status"] == "REJECTED"
         assert nginx.get("/?k=3").headers["X-Status"] == "PASSED"
 
@@ -195,6 +198,29 @@ def test_what_is_no_number_is_logged_once_and_not_for_each_request():
             nginx.get(f"/?k={n}&j={n}&c=x{n}")
             nginx.get(f"/after?k={n}&c=x{n}")
         assert len(lines(nginx, "is no number")) == 3 and len(lines(nginx, 'is no number: "x0"')) == 3, lines(nginx, "is no number")
+
+
+def test_what_a_client_sends_writes_no_line_of_its_own():
+    # No file is looked for: nginx's own line about one that is not there has the raw name.
+    server = ("location / { weir many $remote_addr cost=$uri; try_files /a.html =404; } "
+              "location /c { set $sent $uri; weir few all cost=0; weir_charge $sent; try_files /a.html =404; }")
+    seed = time.time_ns() % 2**32
+    print(f"# seed: {seed}", flush=True)
+    draw = random.Random(seed)
+    bad = b"\n2026/01/01 00:00:00 [alert] 1#1: \x1b[2J\x1b]0;mine\x07\r\xe2\x80\xae\xc2\x9b\xff\"\\"
+    with served(server) as nginx:
+        for path, policy in (("/", "many"), ("/c/", "weir_charge")):
+            nginx.get(path + urllib.parse.quote_from_bytes(bad, safe=""))
+            said = nginx.until(lambda: [line for line in check_log(nginx).splitlines() if policy in line and "mine" in line])
+            assert path + r"\x0a2026/01/01 00:00:00 [alert] 1#1: \x1b[2J\x1b]0;mine\x07\x0d" in said[-1], said
+            assert f'is no number: "{path}' in said[-1], said
+        for _ in range(100):
+            some = bytes(draw.choice((draw.randrange(1, 256), draw.randrange(1, 32), 0x5c, 0x22)) for _ in range(draw.randrange(1, 200)))
+            nginx.get(draw.choice(("/", "/c/")) + urllib.parse.quote_from_bytes(some.replace(b"/", b"x").replace(b".", b"x"), safe=""))
+    with served(server) as nginx:  # that has not written such a line yet
+        nginx.get("/" + "y" * 3000)
+        said = nginx.until(lambda: [line for line in check_log(nginx).splitlines() if "yyy" in line])
+        assert 'is no number: "/' + "y" * 63 + '...", client' in said[0], said
 
 
 def test_a_tier_is_chosen_by_a_variable():

@@ -15,7 +15,7 @@ import socketserver
 import subprocess
 import threading
 
-from nginx_support import BUILD, Redis, Watched, gateway_demo, lines, nginx_demo, node_count, pathlib, run, statuses
+from nginx_support import BUILD, Redis, Watched, check_log, gateway_demo, lines, nginx_demo, node_count, pathlib, run, statuses
 
 MODULE = pathlib.Path(BUILD).resolve() / "apps" / "nginx" / "ngx_stream_weir_module.so"
 POLICIES = """
@@ -332,6 +332,26 @@ def test_bytes_of_a_session_are_charged_afterwards():
             assert not exchange(nginx, 300)
             assert exchange(nginx, 300, "127.0.0.2")
             assert not lines(nginx, r"\[(alert|emerg|crit)\]")
+
+
+def hello(name):
+    """The beginning of a TLS connection to a server of this name, whatever bytes it has."""
+    def sized(data, size=2):
+        return len(data).to_bytes(size, "big") + data
+
+    extension = b"\0\0" + sized(sized(b"\0" + sized(name)))
+    body = b"\x03\x03" + bytes(32) + b"\0" + sized(b"\x13\x01") + sized(b"\0", 1) + sized(extension)
+    return b"\x16\x03\x01" + sized(b"\x01" + sized(body, 3))
+
+
+def test_what_a_client_sends_writes_no_line_of_its_own():
+    name = b"\n2026/01/01 00:00:00 [alert] 1#1: \x1b[2J\x07\0\xff"
+    with stream("ssl_preread on; weir few $remote_addr cost=0; weir_charge $ssl_preread_server_name;") as nginx:
+        with connect(nginx) as client:
+            client.sendall(hello(name))
+            assert client.recv(4096) == b"served"
+        said = nginx.until(lambda: [line for line in check_log(nginx).splitlines() if "is no number" in line])
+        assert r'is no number: "\x0a2026/01/01 00:00:00 [alert] 1#1: \x1b[2J\x07\x00\xff"' in said[0], said
 
 
 def test_refused_sessions_are_not_charged_and_a_policy_is_chosen():
