@@ -258,6 +258,8 @@ typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG
  * line end. Of what the line quotes, control characters and bytes that are no UTF-8 are written as \xNN. The function
  * must not call into the same weir.
  *
+ * Threads that weir_attach gave no handle are logged at WEIR_LOG_ERROR: at once, and then at most once a minute.
+ *
  * Policies that deny are logged at WEIR_LOG_INFO, unless no_denial_log is set. The first line comes one to two seconds
  * after the first denial, and further lines every ten seconds while the policy denies. The last line comes some ten to
  * twenty seconds after the last denial. A policy and its tiers share one line. Two lines of one policy are at least ten
@@ -597,8 +599,10 @@ typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
 WEIR_API size_t weir_list_overrides(weir *w, weir_override_fn each, void *arg);
 
 /*
- * Attaches the calling thread and returns a handle of its private counters; NULL: max_threads are attached. Costs no
- * system call.
+ * Attaches the calling thread and returns a handle of its private counters. NULL: max_threads are attached, or, with a
+ * shared_name, /dev/shm has no room for one more. What a thread checks without a handle passes unlimited; so
+ * weir_stats.attach_error_count counts the call, and the log has a line. The next call may find a place. Costs no
+ * system call, but where a new place of a shared_name has to be made.
  *
  * The calling thread owns the handle. When the owner ends without weir_detach, weir detaches the handle, which must not
  * be used after that. This happens after the destructors of C++ thread_local objects and after the first two rounds of
@@ -994,6 +998,9 @@ typedef struct weir_stats {
     /* Requests that passed without being asked, as weir_count_unlimited was told. Above 0: raise max_threads or
        max_processes, or give /dev/shm more room. */
     uint64_t unlimited_count;
+    /* Calls of weir_attach that gave no handle. Above 0: what those threads check passes unlimited. Raise max_threads,
+       or make /dev/shm larger. */
+    uint64_t attach_error_count;
 } weir_stats;
 
 /*

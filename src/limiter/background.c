@@ -10,6 +10,7 @@
 #include "limiter/background.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -46,6 +47,9 @@
  */
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
 #define SETTLE_PIECE_NS NS_PER_MS
+
+/* Between two lines of the log about threads without a handle. weir.h promises this one. */
+#define ATTACH_LINE_NS (60 * NS_PER_S)
 
 /* Slow passes of all threads so far. */
 static uint64_t passes(const struct limiter *limiter)
@@ -157,6 +161,41 @@ static void tell_replaced(weir *w)
     w->named.replaced = REPLACED_NONE;
 }
 
+/* What is new of threads that got no handle for one reason. False: there is nothing to say. */
+static bool tell_unattached_for(weir *w, enum attach_failure why)
+{
+    const uint64_t count = load_relaxed(&w->limiter.shared->attach_failures[why]); /* statistics */
+    const uint64_t told = w->shared->attach_told[why];
+    char line[256];
+    char why_text[128];
+    if (count == told) {
+        return false;
+    }
+    w->shared->attach_told[why] = count;
+    if (why == ATTACH_FULL) {
+        (void) snprintf(why_text, sizeof(why_text), "all %" PRIu32 " handles are in use; raise max_threads",
+                        w->limiter.max_threads);
+    } else {
+        (void) snprintf(why_text, sizeof(why_text), "/dev/shm is full; make that file system larger");
+    }
+    (void) snprintf(line, sizeof(line), "threads are not limited: %" PRIu64 " %s of weir_attach gave no handle, as %s",
+                    count - told, plain_number(count - told, "call", "calls"), why_text);
+    w->options.log(w->options.log_arg, WEIR_LOG_ERROR, line);
+    return true;
+}
+
+/* Says at once that a thread got no handle, and of later ones at most once a minute. */
+static void tell_unattached(weir *w, uint64_t now_ns)
+{
+    uint64_t *line_ns = &w->shared->attach_line_ns;
+    if (w->options.log == NULL || (*line_ns != 0 && now_ns - *line_ns < ATTACH_LINE_NS)) {
+        return;
+    }
+    if (tell_unattached_for(w, ATTACH_FULL) || tell_unattached_for(w, ATTACH_NO_ROOM)) {
+        *line_ns = now_ns;
+    }
+}
+
 static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
     struct limiter *limiter = &w->limiter;
@@ -169,6 +208,7 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     }
     count_denials(limiter, now_ns);
     tell_replaced(w);
+    tell_unattached(w, now_ns);
     denial_log_step(w, now_ns);
     key_overrides_end(w);
     if (w->has_fleet) {

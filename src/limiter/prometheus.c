@@ -165,6 +165,9 @@ static void add_process(struct text *text, const weir_stats *stats)
                "Denied units missing in the lists of top offenders, as the key was evicted first.",
                stats->evicted_denied_units);
     add_metric(text, "weir_threads", "gauge", "Threads attached.", stats->thread_count);
+    add_metric(text, "weir_attach_errors_total", "counter",
+               "Calls of weir_attach that gave no handle: what those threads check passes unlimited.",
+               stats->attach_error_count);
     add_metric(text, "weir_processes", "gauge", "Processes that share the weir, this one included.",
                stats->process_count);
     add_metric(text, "weir_stalled_denied_checks_total", "counter",

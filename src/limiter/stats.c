@@ -46,6 +46,9 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->evicted_unrecorded_count += load_relaxed(&limiter->process.shared->evicted_unrecorded_count);
     stats->thread_count = load_relaxed(&limiter->shared->line.thread_count);
     stats->process_count = load_relaxed(&limiter->shared->joined_count);
+    for (size_t why = 0; why < ATTACH_FAILURES; why++) {
+        stats->attach_error_count += load_relaxed(&limiter->shared->attach_failures[why]);
+    }
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
     stats->link = (weir_link) load_relaxed(&fleet->link);
     const uint64_t news_ns = load_relaxed(&limiter->process.shared->news_ns);

@@ -36,6 +36,8 @@ struct weir_shared {
     pthread_mutex_t work_lock;          /* see leader.h; guards what follows */
     _Atomic uint32_t leader;            /* index of a joined process; JOINED_NONE: there is none */
     _Atomic uint64_t worked_ns;         /* when the leader last worked, monotonic */
+    /* Threads without a handle that the log has been told of, and when it was, monotonic; 0: it never was. */
+    uint64_t attach_told[ATTACH_FAILURES], attach_line_ns;
 };
 
 struct weir {

@@ -26,6 +26,13 @@ struct rcu {
     _Atomic uint32_t phase;
 };
 
+/* Why a thread got no handle. */
+enum attach_failure {
+    ATTACH_FULL,    /* max_threads are attached */
+    ATTACH_NO_ROOM, /* the file system of the segment has no room for the handle's memory */
+    ATTACH_FAILURES,
+};
+
 /* What changes of a limiter. It has no pointers, as struct process_shared. */
 struct limiter_shared {
     struct tick_line line;
@@ -35,6 +42,7 @@ struct limiter_shared {
     _Atomic uint32_t joined_count;   /* processes that have entered, and not begun to leave */
     _Atomic uint64_t repair_from_ns; /* no repair begins before, monotonic: a halt has failed */
     _Atomic uint32_t repairing;      /* joined_as + 1 of the process that repairs, or 0; above: a count (repair.c) */
+    _Atomic uint64_t attach_failures[ATTACH_FAILURES]; /* calls that gave no handle */
 };
 
 struct limiter {

@@ -56,6 +56,13 @@ static bool make_present(const struct limiter *limiter, const struct weir_thread
     return true;
 }
 
+/* What this thread checks is not limited. So it is counted, and the background thread says so. */
+static struct weir_thread *fail_to_attach(struct limiter *limiter, enum attach_failure why)
+{
+    (void) add_relaxed(&limiter->shared->attach_failures[why], 1); /* statistics */
+    return NULL;
+}
+
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
 {
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
@@ -64,7 +71,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
             continue;
         }
         if (!make_present(limiter, t)) {
-            return NULL;
+            return fail_to_attach(limiter, ATTACH_NO_ROOM);
         }
         uint32_t high = load_relaxed(&limiter->shared->thread_high);
         /* First: a repair looks for handles of dead processes below. Settlers load thread_high with acquire. */
@@ -78,7 +85,7 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
             return t;
         }
     }
-    return NULL;
+    return fail_to_attach(limiter, ATTACH_FULL);
 }
 
 /* False: a child that has not joined has its parent's number yet, and none of the handles. */

@@ -108,7 +108,10 @@ static inline bool thread_wants_look(const struct weir_thread *t)
     return load_relaxed(&t->shared->slow_count) - t->shared->looked_count >= CLOCK_EVERY;
 }
 
-/* A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use. */
+/*
+ * A handle for the calling thread, with this owner: its token, or HANDLE_UNBOUND. NULL: all are in use, or there is no
+ * room for its memory; that is counted.
+ */
 struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner);
 /* Detaches a handle of this process; does nothing where it is not attached, or another thread is detaching it. */
 void thread_detach(struct weir_thread *t);

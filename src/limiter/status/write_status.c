@@ -175,6 +175,7 @@ int weir_write_status(const weir *w, char *buffer, size_t size)
     tell_errors(&text, &w->fleet->stats);
     tell_estimate(&text, &w->fleet->stats);
     add_number(&text, "unlimited", stats.unlimited_count);
+    add_number(&text, "attach_errors", stats.attach_error_count);
     text_add(&text, "}\n");
     return (int) text.length;
 }

@@ -74,6 +74,7 @@ static void test_a_field_of_statistics_stays_where_it_is(void **state)
         FIELD(process_count, 272),
         FIELD(stalled_denied_count, 280),
         FIELD(unlimited_count, 288),
+        FIELD(attach_error_count, 296),
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].is != fields[i].was) {

@@ -399,6 +399,84 @@ static void test_a_sync_is_done_or_its_time_is_over(void **state)
     loopback_fleet_free(fleet);
 }
 
+/* Lines of the log. */
+struct lines {
+    unsigned count;
+    weir_log_level level;
+    char last[512];
+};
+
+static void keep_line(void *arg, weir_log_level level, const char *message)
+{
+    struct lines *lines = arg;
+    lines->count++;
+    lines->level = level;
+    (void) snprintf(lines->last, sizeof(lines->last), "%s", message);
+}
+
+static uint64_t attach_errors(const weir *w)
+{
+    weir_stats stats;
+    weir_get_stats(w, &stats);
+    return stats.attach_error_count;
+}
+
+/* What a thread checks without a handle passes, and nothing else would tell of it. */
+static void test_threads_without_a_handle_are_counted_and_the_log_says_so_once_a_minute(void **state)
+{
+    (void) state;
+    struct fake_clock fake;
+    struct lines lines = {.count = 0};
+    fake_clock_init(&fake, 1000 * SECOND);
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.clock = &fake.clock;
+    options.max_keys = 1000;
+    options.max_threads = 2;
+    options.log = keep_line;
+    options.log_arg = &lines;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    assert_non_null(weir_attach(w));
+    (void) weir_poll(w);
+    assert_int_equal(attach_errors(w), 0);
+    assert_int_equal(lines.count, 0);
+    for (uint64_t i = 1; i <= 3; i++) {
+        assert_null(weir_attach(w));
+        assert_int_equal(attach_errors(w), i);
+    }
+    assert_int_equal(lines.count, 0); /* no call of a thread logs */
+    (void) weir_poll(w);
+    assert_int_equal(lines.count, 1);
+    assert_int_equal(lines.level, WEIR_LOG_ERROR);
+    assert_string_equal(lines.last, "threads are not limited: 3 calls of weir_attach gave no handle, as all 2 handles "
+                                    "are in use; raise max_threads");
+    /* The next ones wait for their minute. */
+    assert_null(weir_attach(w));
+    fake_clock_advance(&fake, 60 * SECOND - 1);
+    (void) weir_poll(w);
+    assert_int_equal(lines.count, 1);
+    fake_clock_advance(&fake, 1);
+    (void) weir_poll(w);
+    assert_int_equal(lines.count, 2);
+    assert_string_equal(lines.last, "threads are not limited: 1 call of weir_attach gave no handle, as all 2 handles "
+                                    "are in use; raise max_threads");
+    /* Nothing new is nothing to say; and what was counted stays. */
+    weir_detach(t);
+    assert_non_null(weir_attach(w));
+    fake_clock_advance(&fake, HOUR);
+    (void) weir_poll(w);
+    assert_int_equal(lines.count, 2);
+    assert_int_equal(attach_errors(w), 4);
+    /* After an hour of silence a line does not wait. A thread that found no room has a reason of its own. */
+    store_relaxed(&w->limiter.shared->attach_failures[ATTACH_NO_ROOM], 1);
+    (void) weir_poll(w);
+    assert_int_equal(lines.count, 3);
+    assert_string_equal(lines.last, "threads are not limited: 1 call of weir_attach gave no handle, as /dev/shm is "
+                                    "full; make that file system larger");
+    assert_int_equal(attach_errors(w), 5);
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_it_sleeps_after_50_ms_without_a_slow_check_and_wakes_at_the_next),
         cmocka_unit_test(test_the_thread_has_a_name_and_takes_no_signals_of_the_host),
         cmocka_unit_test(test_a_sync_is_done_or_its_time_is_over),
+        cmocka_unit_test(test_threads_without_a_handle_are_counted_and_the_log_says_so_once_a_minute),
     };
     return cmocka_run_group_tests_name("unit/limiter/background", tests, NULL, NULL);
 }

@@ -140,6 +140,7 @@ static void test_a_node_of_a_fleet_writes_the_metrics_of_these_names(void **stat
 {
     (void) state;
     static const char *const names[] = {
+        "weir_attach_errors_total",
         "weir_awaiting_peers",
         "weir_build_info",
         "weir_checks_total",

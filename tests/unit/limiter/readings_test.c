@@ -138,6 +138,8 @@ static int plant(void **state)
     weir_count_unlimited(w, 80);
     weir_count_unlimited(w, 0);
     weir_count_unlimited(w, 5);
+    store_relaxed(&w->limiter.shared->attach_failures[ATTACH_FULL], 68000);
+    store_relaxed(&w->limiter.shared->attach_failures[ATTACH_NO_ROOM], 69);
     store_relaxed(&w->limiter.process.shared->news_ns, tick_time(&w->limiter) - 2500000000);
     return 0;
 }
@@ -204,6 +206,7 @@ static void test_each_field_of_the_statistics_has_its_own_number(void **state)
         FIELD(process_count, 1),
         FIELD(stalled_denied_count, 4004),
         FIELD(unlimited_count, 85),
+        FIELD(attach_error_count, 68069),
     };
     weir_stats stats;
     weir_get_stats(node_w, &stats);
@@ -263,6 +266,7 @@ static const char *const series[] = {
     "weir_processes 1",
     "weir_stalled_denied_checks_total 4004",
     "weir_unlimited_requests_total 85",
+    "weir_attach_errors_total 68069",
     "weir_redis_up 0",
     "weir_live_nodes 51",
     "weir_suspect_nodes 52",
@@ -437,7 +441,8 @@ static void test_each_field_of_the_status_has_its_own_number(void **state)
         ",\"errors\":{\"timeout\":70,\"connection\":71,\"loading\":72,\"readonly\":73,\"replica\":74,\"masterdown\":75,"
         "\"clusterdown\":76,\"noauth\":77,\"wrongpass\":78,\"noperm\":79,\"busy\":80,\"oom\":81,\"misconf\":82,"
         "\"protocol\":83,\"other\":84},\"estimate_error\":{\"sum_ppm\":-3000007,\"bounds_ppm\":[-100000,-30000,-10000,"
-        "-3000,3000,10000,30000,100000,300000],\"counts\":[1,2,4,8,16,32,64,128,256,512]},\"unlimited\":85}\n",
+        "-3000,3000,10000,30000,100000,300000],\"counts\":[1,2,4,8,16,32,64,128,256,512]},\"unlimited\":85,\"attach_"
+        "errors\":68069}\n",
         weir_version(), stats.key_capacity, offenders, offenders, node_w->fleet->node, node_w->fleet->name,
         (START_NS + SECOND) / MILLISECOND, stats.memory_size);
     const int size = weir_write_status(node_w, text, sizeof(text));

@@ -200,6 +200,7 @@ static void test_handles_are_handed_out_in_order_and_come_back(void **state)
         assert_int_equal(t[i]->snapshots[1].epoch, 0);
     }
     assert_null(thread_attach(&limiter, 396));
+    assert_int_equal(load_relaxed(&limiter.shared->attach_failures[ATTACH_FULL]), 1);
     thread_detach(t[1]);
     assert_int_equal(load_relaxed(&t[1]->shared->owner), HANDLE_FREE);
     assert_int_equal(attached(&limiter), 2);
@@ -271,7 +272,9 @@ static void test_the_memory_of_a_handle_is_had_present_once(void **state)
         assert_int_equal(load_relaxed(&t->shared->present), 0);
         assert_int_equal(load_relaxed(&t->shared->owner), HANDLE_FREE);
         assert_int_equal(load_relaxed(&limiter.shared->thread_high), 0); /* nobody looks at its slots */
+        assert_int_equal(load_relaxed(&limiter.shared->attach_failures[ATTACH_NO_ROOM]), tries);
     }
+    assert_int_equal(load_relaxed(&limiter.shared->attach_failures[ATTACH_FULL]), 0);
     commits.result = 0;
     for (unsigned times = 0; times < 2; times++) {
         assert_ptr_equal(thread_attach(&limiter, 4), t);
