@@ -332,54 +332,67 @@ uint32_t insert_key(struct process *process, const struct policy *policy, size_t
     return at;
 }
 
+/* The cell of a key under one limit; a missing one is inserted. TABLE_NONE: the table has no room. */
+static uint32_t locate_one(struct process *process, const struct policy *policy, size_t limit_index,
+                           const weir_key *key, uint64_t now_ns)
+{
+    const uint32_t at = table_find(&process->table, cell_hash(policy, key, limit_index));
+    return at != TABLE_NONE ? at : insert_key(process, policy, limit_index, key, now_ns);
+}
+
 bool insert_locate(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                    uint32_t cells[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < policy->limit_count; i++) {
-        cells[i] = table_find(&process->table, cell_hash(policy, key, i));
+        cells[i] = locate_one(process, policy, i, key, now_ns);
         if (cells[i] == TABLE_NONE) {
-            cells[i] = insert_key(process, policy, i, key, now_ns);
-            if (cells[i] == TABLE_NONE) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-void insert_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
-{
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        cell_unpin(&process->table.cells[cells[i]]);
-    }
-}
-
-/* Pins cells, which may have other keys since they were found. False: one has, and none is pinned. */
-static bool pin_located(struct process *process, const struct policy *policy, const weir_key *key,
-                        const uint32_t cells[WEIR_MAX_LIMITS])
-{
-    for (size_t i = 0; i < policy->limit_count; i++) {
-        if (!cell_pin(&process->table.cells[cells[i]], cell_hash(policy, key, i))) {
-            while (i-- > 0) {
-                cell_unpin(&process->table.cells[cells[i]]);
-            }
             return false;
         }
     }
     return true;
 }
 
+static void unpin_first(struct process *process, const uint32_t *cells, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        cell_unpin(&process->table.cells[cells[i]]);
+    }
+}
+
+void insert_unpin(struct process *process, const struct policy *policy, const uint32_t cells[WEIR_MAX_LIMITS])
+{
+    unpin_first(process, cells, policy->limit_count);
+}
+
+/* As locate_one(), pinned. TABLE_NONE also where the cell may be locked by a dead process. */
+static uint32_t pin_one(struct process *process, const struct policy *policy, size_t limit_index, const weir_key *key,
+                        uint64_t now_ns)
+{
+    /* A cell that was just found is lost only to a key inserted in between. */
+    for (unsigned waits = 0;; waits++) {
+        const uint32_t at = locate_one(process, policy, limit_index, key, now_ns);
+        if (at == TABLE_NONE || cell_pin(&process->table.cells[at], cell_hash(policy, key, limit_index))) {
+            return at;
+        }
+        if (!wait_for_lock(process, waits)) {
+            return TABLE_NONE;
+        }
+    }
+}
+
+/*
+ * Each cell is pinned before the next limit's is looked for. In a full table a new key has the least to lose, so the
+ * next limit's cell may be had by evicting the one before, if they share a set; and that one by evicting the next.
+ */
 bool insert_pin(struct process *process, const struct policy *policy, const weir_key *key, uint64_t now_ns,
                 uint32_t cells[WEIR_MAX_LIMITS])
 {
-    /* A cell that was just found is lost only to a key inserted in between. */
-    for (unsigned waits = 0; insert_locate(process, policy, key, now_ns, cells); waits++) {
-        if (pin_located(process, policy, key, cells)) {
-            return true;
-        }
-        if (!wait_for_lock(process, waits)) {
-            break; /* the cell may be locked by a dead process */
+    for (size_t i = 0; i < policy->limit_count; i++) {
+        cells[i] = pin_one(process, policy, i, key, now_ns);
+        if (cells[i] == TABLE_NONE) {
+            unpin_first(process, cells, i);
+            return false;
         }
     }
-    return false;
+    return true;
 }

@@ -3,7 +3,7 @@
  * Answers that rest on several limits or several keys: how long a refused reservation has to wait, and how a
  * weir_check_all counts where single keys have overrides. Under a clock that the test moves.
  *
- * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c, src/check/all_table.c
+ * Guards: src/check/reserve.c, src/check/check_all.c, src/check/denial.c, src/check/all_table.c, src/process/insert.c
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -424,6 +424,39 @@ static void test_requests_of_several_keys_move_time_on(void **state)
     weir_close(w);
 }
 
+/*
+ * A table full of keys that have used up their limits. The cells of a new key have the least to lose, and in a small
+ * table two of them often share a set: the one must not take the other's place, and the other the one's, without end.
+ */
+static void test_the_limits_of_a_key_do_not_evict_each_other(void **state)
+{
+    (void) state;
+    static const weir_limit full = {.algorithm = WEIR_FIXED_WINDOW, .limit = 2, .period_ns = 24 * HOUR};
+    static const weir_limit several[] = {{.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = SECOND},
+                                         {.algorithm = WEIR_SLIDING_LOG, .limit = 30, .period_ns = HOUR},
+                                         {.algorithm = WEIR_SLIDING_WINDOW, .limit = 200, .period_ns = 24 * HOUR},
+                                         {.algorithm = WEIR_FIXED_WINDOW, .limit = 300, .period_ns = 24 * HOUR}};
+    static const weir_policy policies[] = {{.name = "full", .limits = &full, .limit_count = 1},
+                                           {.name = "several", .limits = several, .limit_count = 4}};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.max_keys = 1000;
+    options.no_thread = true;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+    for (uint32_t number = 0; number < 4000; number++) {
+        const weir_key key = weir_make_key(w, weir_find_policy(w, "full"), &number, sizeof(number));
+        (void) weir_check(t, &key, 2, NULL);
+        (void) weir_check(t, &key, 2, NULL); /* a key that comes again gets a cell */
+    }
+    for (uint32_t number = 0; number < 1000; number++) {
+        const weir_key key = weir_make_key(w, weir_find_policy(w, "several"), &number, sizeof(number));
+        assert_true(weir_check(t, &key, 1, NULL));
+        weir_charge(t, &key, 1);
+    }
+    weir_close(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_beside_entries),
+        cmocka_unit_test(test_the_limits_of_a_key_do_not_evict_each_other),
     };
     return cmocka_run_group_tests_name("unit/check/several_limits", tests, NULL, NULL);
 }

@@ -856,11 +856,12 @@ static void test_all_cells_of_a_key_are_pinned_or_none(void **state)
     insert_unpin(&s.process, &s.policy, cells);
     expect_unlocked(&s);
     /* The last one is locked by a process that has died: a repair is to come before. */
-    assert_true(cell_lock(&table->cells[cells[2]]));
+    const uint32_t last = cells[2];
+    assert_true(cell_lock(&table->cells[last]));
     store_relaxed(&s.process.shared->halted_by, 1);
     assert_false(insert_pin(&s.process, &s.policy, &key, BARE_NOW_NS, cells));
     store_relaxed(&s.process.shared->halted_by, 0);
-    cell_unlock(&table->cells[cells[2]]);
+    cell_unlock(&table->cells[last]);
     expect_unlocked(&s);
     /* The cell that a new key is to get is locked, or its set is. */
     const weir_key other = key_of(&s, "other", s.new.hash + (UINT64_C(1) << 60));
