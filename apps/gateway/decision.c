@@ -18,10 +18,16 @@ _Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 #define ANY_KIND 0
 #define NO_KIND  255
 
+/* Of a packet: an override of all policies allows it or denies it, with the bits of its network. 0: there is none. */
+#define OF_ALL_ALLOW 0x100
+#define OF_ALL_DENY  0x200
+#define OF_ALL_BITS  0xff
+
 /* Packets that are checked by the same policies. */
 struct group {
     bool v4;
-    unsigned kind; /* 0: of no kind, or of one that no policy tells apart */
+    unsigned kind;   /* 0: of no kind, or of one that no policy tells apart */
+    uint16_t of_all; /* as above */
 };
 
 /* The policies that packets of one group are checked by. */
@@ -87,11 +93,43 @@ static void find_kinds(struct decision *d, size_t count)
     }
 }
 
+/* Finds the overrides of all policies for the packets of a burst. */
+static void find_of_all(struct decision *d, size_t count)
+{
+    d->has_all = false;
+    for (size_t i = 0; i < count; i++) {
+        const size_t message = d->datagrams[i].message;
+        if (i != 0 && d->datagrams[i - 1].message == message) {
+            d->of_all[i] = d->of_all[i - 1];
+            continue;
+        }
+        size_t length;
+        unsigned bits;
+        const void *address = network_address(&d->requests->from[message], &length);
+        const weir_override_answer answer = weir_find_override(d->limits, address, length, &bits);
+        d->of_all[i] = answer == WEIR_NO_OVERRIDE
+                           ? 0
+                           : (uint16_t) ((answer == WEIR_OVERRIDE_ALLOW ? OF_ALL_ALLOW : OF_ALL_DENY) | bits);
+        d->has_all = d->has_all || d->of_all[i] != 0;
+    }
+}
+
+/* Whether a key of a policy lies in the network of a group's override of all policies: the library obeys it there. */
+static bool is_named(const struct policy_kind *kind, const struct group *group)
+{
+    const unsigned source = group->v4 ? 32 : SOURCE_PREFIX;
+    const unsigned bits = kind->scope == SCOPE_SOURCE ? source : kind->prefix;
+    return kind->scope != SCOPE_OVERALL && (group->of_all & OF_ALL_BITS) <= bits;
+}
+
 /* Whether a policy is for packets of a group. What costs nothing is checked by no policy that counts packets of all. */
 static bool is_for(const struct decision *d, size_t i, const struct group *group)
 {
     const struct policy_kind *kind = &d->gateway->policies.all[i].kind;
     const bool free_of_cost = group->kind != 0 && d->kinds.all[group->kind - 1].cost == 0;
+    if ((group->of_all & OF_ALL_ALLOW) != 0 && !is_named(kind, group)) {
+        return false;
+    }
     return policy_kind_concerns(kind, group->v4) &&
            (d->kind_of_policy[i] == ANY_KIND ? kind->of_bytes || !free_of_cost : d->kind_of_policy[i] == group->kind);
 }
@@ -227,11 +265,25 @@ static void count_drop(struct decision *d, const struct checked_by *by, size_t n
     }
 }
 
+/* Whether one of the policies obeys the override of all policies by itself. */
+static bool has_named(const struct decision *d, const struct checked_by *by, const struct group *group)
+{
+    bool has = false;
+    for (size_t i = 0; i < by->count; i++) {
+        has = has || is_named(kind_of(d, by, i), group);
+    }
+    return has;
+}
+
 /* Of the packets of one group whose bits are set, those that pass all limits; counts them by policy. */
 static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct group *group, size_t *checks)
 {
     struct checked_by by;
     find_policies(d, group, false, &by);
+    if ((group->of_all & OF_ALL_DENY) != 0 && !has_named(d, &by, group)) {
+        bump(&d->counters->dropped_of_all, (uint64_t) __builtin_popcountll(bits));
+        return 0;
+    }
     if (by.count == 0 || bits == 0) {
         return bits;
     }
@@ -308,12 +360,12 @@ static uint64_t find_kind(const struct decision *d, uint64_t bits, unsigned *kin
     return d->apart != 0 ? same : bits;
 }
 
-/* Of the packets of one family whose bits are set, those that pass. */
-static uint64_t pass_family(struct decision *d, uint64_t bits, bool v4, size_t *checks)
+/* Of the packets of one family and one override whose bits are set, those that pass. */
+static uint64_t pass_family(struct decision *d, uint64_t bits, bool v4, uint16_t of_all, size_t *checks)
 {
     uint64_t passing = 0;
     for (uint64_t left = bits; left != 0;) {
-        struct group group = {.v4 = v4};
+        struct group group = {.v4 = v4, .of_all = of_all};
         const uint64_t same = find_kind(d, left, &group.kind);
         const uint64_t allowed = pass_enforced(d, same, &group, checks);
         count_shadow(d, allowed, &group, checks);
@@ -323,10 +375,28 @@ static uint64_t pass_family(struct decision *d, uint64_t bits, bool v4, size_t *
     return passing;
 }
 
+/* Of the packets whose bits are set, those with the first one's override of all policies, or with none as it. */
+static uint64_t find_same_of_all(const struct decision *d, uint64_t bits, uint16_t *of_all)
+{
+    uint64_t same = 0;
+    *of_all = d->has_all && bits != 0 ? d->of_all[__builtin_ctzll(bits)] : 0;
+    for (uint64_t left = d->has_all ? bits : 0; left != 0; left &= left - 1) {
+        same |= d->of_all[__builtin_ctzll(left)] == *of_all ? left & (0 - left) : 0;
+    }
+    return d->has_all ? same : bits;
+}
+
 static uint64_t pass_all(struct decision *d, uint64_t bits, size_t *checks)
 {
-    const uint64_t v4 = find_v4(d, bits);
-    return pass_family(d, v4, true, checks) | pass_family(d, bits & ~v4, false, checks);
+    uint64_t passing = 0;
+    for (uint64_t left = bits; left != 0;) {
+        uint16_t of_all;
+        const uint64_t same = find_same_of_all(d, left, &of_all);
+        const uint64_t v4 = find_v4(d, same);
+        passing |= pass_family(d, v4, true, of_all, checks) | pass_family(d, same & ~v4, false, of_all, checks);
+        left &= ~same;
+    }
+    return passing;
 }
 
 static uint64_t sum_bytes(const struct decision *d, uint64_t bits)
@@ -348,6 +418,7 @@ uint64_t decision_make(struct decision *d, size_t count)
         const uint64_t before_ns = timed ? clock_ns() : 0;
         size_t checks = 0;
         find_kinds(d, count);
+        find_of_all(d, count);
         passing = pass_all(d, all, &checks);
         if (timed) {
             const uint64_t took_ns = clock_ns() - before_ns;

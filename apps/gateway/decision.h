@@ -4,6 +4,10 @@
  *
  * A packet is checked by all enforced policies that concern it at once: all of them count it, or none does. What they
  * let pass is then held against the policies in shadow mode, one by one.
+ *
+ * An override of all policies ("*:198.51.100.0/24") is in the library one of each policy whose keys lie in its network.
+ * Beside these, packets of a network that is allowed are checked by no other policy, and packets of one that is denied
+ * are dropped here where no such policy is enforced.
  */
 #ifndef WEIR_GATEWAY_DECISION_H
 #define WEIR_GATEWAY_DECISION_H
@@ -42,6 +46,8 @@ struct decision {
     uint32_t apart;                             /* a bit for each kind that not the same policies are for */
     bool has_free;                              /* a kind costs nothing */
     unsigned char packet_kinds[BURST_COUNT];    /* of the burst's packets; 0: of none */
+    bool has_all;                               /* some of `of_all` are not 0 */
+    uint16_t of_all[BURST_COUNT]; /* overrides of all policies, of the burst's packets: see find_of_all() */
     /* Of the packets of one family: */
     unsigned char places[BURST_COUNT]; /* in the burst */
     unsigned char denied_by[BURST_COUNT];

@@ -103,12 +103,13 @@ struct option_sources {
     struct settings *first, *latest; /* of the file: at the start, and at the last reload */
 };
 
-/* Written by one thread, read by any. offered == passed + the sum of dropped */
+/* Written by one thread, read by any. offered == passed + the sum of dropped + dropped_of_all */
 struct counters {
     _Atomic uint64_t offered, passed;
-    _Atomic uint64_t checked[POLICIES_MAX];                      /* packets that this policy let pass or dropped */
-    _Atomic uint64_t would_deny[POLICIES_MAX];                   /* packets that shadow mode let pass */
-    _Atomic uint64_t dropped[POLICIES_MAX];                      /* of `checked`, denied */
+    _Atomic uint64_t checked[POLICIES_MAX];    /* packets that this policy let pass or dropped */
+    _Atomic uint64_t would_deny[POLICIES_MAX]; /* packets that shadow mode let pass */
+    _Atomic uint64_t dropped[POLICIES_MAX];    /* of `checked`, denied */
+    _Atomic uint64_t dropped_of_all; /* by an override of all policies, where none of them obeys it by itself */
     _Atomic uint64_t offered_bytes, passed_bytes, replied_bytes; /* without headers */
     _Atomic uint64_t unsendable;              /* passed, but the backend's socket or a session was not to be had */
     _Atomic uint64_t without_port;            /* of `unsendable`, of new clients for which no port had rested */

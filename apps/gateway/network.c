@@ -22,6 +22,12 @@ static const unsigned char *bytes_of(const struct address *from)
     return from->u.v6.sin6_addr.s6_addr + (network_is_v4(from) ? V6_SIZE - V4_SIZE : 0);
 }
 
+const void *network_address(const struct address *from, size_t *length)
+{
+    *length = network_is_v4(from) ? V4_SIZE : V6_SIZE;
+    return bytes_of(from);
+}
+
 const void *network_source(const struct address *from, size_t *length)
 {
     *length = network_is_v4(from) ? V4_SIZE : SOURCE_PREFIX / 8;

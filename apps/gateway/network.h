@@ -21,6 +21,9 @@
 /* An IPv4 address, or an IPv6 address that stands for one. */
 bool network_is_v4(const struct address *address);
 
+/* The bytes of an address: 4 of IPv4, 16 of IPv6. */
+const void *network_address(const struct address *from, size_t *length);
+
 /* The key of the source of a packet: bytes of the address. */
 const void *network_source(const struct address *from, size_t *length);
 

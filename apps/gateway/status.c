@@ -120,6 +120,7 @@ struct text write_metrics(struct gateway *gateway)
         add(&text, "weir_gateway_dropped_packets_total{limit=\"%s\"} %" PRIu64 "\n", gateway->policies.all[i].name,
             SUM(gateway, dropped[i]));
     }
+    add(&text, "weir_gateway_dropped_packets_total{limit=\"*\"} %" PRIu64 "\n", SUM(gateway, dropped_of_all));
     metric(&text, "unsendable_packets_total", "counter", "Packets that passed and could not be forwarded.",
            SUM(gateway, unsendable));
     metric(&text, "without_port_packets_total", "counter",
@@ -195,6 +196,9 @@ static void add_policies(struct text *text, const struct gateway *gateway)
     add(text, "\"dropped\":{");
     for (size_t i = 0; i < count; i++) {
         add(text, "%s\"%s\":%" PRIu64, i != 0 ? "," : "", gateway->policies.all[i].name, SUM(gateway, dropped[i]));
+    }
+    if (SUM(gateway, dropped_of_all) != 0) {
+        add(text, ",\"*\":%" PRIu64, SUM(gateway, dropped_of_all));
     }
     add(text, "},\"policies\":{");
     for (size_t i = 0; i < count; i++) {

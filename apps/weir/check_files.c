@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "command.h"
+#include "describe.h"
 #include "policy_probe.h"
 #include "tell_policies.h"
 
@@ -58,7 +59,7 @@ static void tell_entry(void *arg, const weir_override *entry)
 {
     const struct overrides_teller *teller = arg;
     const weir_policy *policy = listed_policies_find(teller->policies, entry->name, strcspn(entry->name, ":"));
-    if (policy != NULL) {
+    if (policy != NULL || describe_is_of_all(entry->name)) {
         tell_override(teller->out, policy, entry->name, entry->value);
         output_close(teller->out, '}');
         output_text(teller->out, "\n");

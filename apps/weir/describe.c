@@ -178,6 +178,11 @@ static void add_numbers(struct sentence *s, const weir_limit *limits, size_t cou
     describe_limits(s, own, count);
 }
 
+bool describe_is_of_all(const char *name)
+{
+    return strncmp(name, "*:", 2) == 0;
+}
+
 void describe_override(struct sentence *s, const weir_policy *policy, const char *value)
 {
     const char *until = strstr(value, " until ");
@@ -193,7 +198,7 @@ void describe_override(struct sentence *s, const weir_policy *policy, const char
         add_numbers(s, policy->limits, policy->limit_count, value);
     }
     sentence_add(s, "%s", until != NULL ? until : "");
-    if (policy->mode == WEIR_SHADOW) {
+    if (policy != NULL && policy->mode == WEIR_SHADOW) {
         sentence_add(s, "; shadow mode: everything passes all the same");
     }
 }

@@ -17,7 +17,13 @@ void describe_settings(struct sentence *s, const weir_policy *policy, const char
 /* Whether two policies differ in names and limits alone. */
 bool describe_is_alike(const weir_policy *one, const weir_policy *other);
 
-/* What an override does, behind its name: "is never limited", "has 200 a second with bursts of 50". */
+/* Whether an override's name is of all policies: "*:198.51.100.0/24". */
+bool describe_is_of_all(const char *name);
+
+/*
+ * What an override does, behind its name: "is never limited", "has 200 a second with bursts of 50". `policy` NULL: it
+ * is of all policies.
+ */
 void describe_override(struct sentence *s, const weir_policy *policy, const char *value);
 
 #endif

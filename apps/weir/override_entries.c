@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/plain.h"
 #include "command.h"
+#include "describe.h"
 #include "override_hash.h"
 #include "override_notes.h"
 #include "override_trial.h"
@@ -34,6 +35,7 @@ static const char help[] = "Usage: weir override list [OPTION]...\n"
                            "Lists and changes the overrides of a fleet: the hash PREFIX:overrides in Redis.\n"
                            "NAME is policy:key, such as api:198.51.100.7. VALUE is \"allow\", \"deny\", or a\n"
                            "number for each limit of the policy, with a burst where wanted: \"200/50 10000\".\n"
+                           "*:198.51.100.0/24 is of all policies, with \"allow\" or \"deny\".\n"
                            "A change is in force on every node within two sync intervals. \"log\" tells\n"
                            "the last 1,000 changes.\n"
                            "\n"
@@ -144,7 +146,7 @@ static bool tell_entry(struct override_session *s, const struct hash_entry *entr
     weir_error error;
     const enum trial_result result = override_trial(&s->trial, entry->name, entry->value, name, &error);
     const weir_policy *policy = override_trial_policy(&s->trial, entry->name);
-    if (result == TRIAL_GOOD && policy != NULL) {
+    if (result == TRIAL_GOOD && (policy != NULL || describe_is_of_all(entry->name))) {
         tell_override(s->out, policy, entry->name, entry->value);
         tell_entry_note(s, entry);
         return true;
@@ -227,7 +229,7 @@ static void tell_change(struct override_session *s, const char *name, const char
     output_close(s->out, '}');
     output_line(s->out);
     output_styled(s->out, STYLE_NAME, name);
-    if (policy != NULL) {
+    if (policy != NULL || (value != NULL && describe_is_of_all(name))) {
         tell_override_words(s->out, policy, value);
     } else {
         output_text(s->out, "%s%s", value != NULL ? ": " : " is removed", value != NULL ? value : "");

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "describe.h"
 #include "override_hash.h"
 #include "policy_probe.h"
 
@@ -88,6 +89,9 @@ static int make_policy(const struct override_trial *trial, const char *typed, co
     weir_limit limits[WEIR_MAX_LIMITS];
     const size_t length = strcspn(typed, ":");
     const size_t count = count_numbers(value);
+    if (describe_is_of_all(typed)) {
+        return 0; /* it needs no policy */
+    }
     if (typed[length] == '\0' || length == 0 || length > WEIR_MAX_NAME) {
         return 0; /* the override is refused, and the sentence says why */
     }

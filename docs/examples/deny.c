@@ -79,6 +79,12 @@ int main(void)
     if (weir_set_override(w, "api:198.51.100", "deny", &error) != 0) {
         printf("%s\n", error.message);
     }
+    /* The same of all policies; and what it says of an address where a limit is not of addresses. */
+    const unsigned char address[] = {203, 0, 113, 7};
+    if (weir_set_override(w, "*:203.0.113.0/24", "allow", &error) != 0 ||
+        weir_find_override(thread, address, sizeof(address), NULL) != WEIR_OVERRIDE_ALLOW) {
+        return 1;
+    }
     weir_detach(thread);
     weir_close(w);
     return network == 0 && single == 50 ? 0 : 1;

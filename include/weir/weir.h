@@ -33,6 +33,7 @@
  *     weir_check_all_burst,
  *     weir_check_requests,
  *     weir_prefetch, weir_peek,
+ *     weir_find_override,
  *     weir_refund, weir_charge,
  *     weir_count_denied,
  *     weir_reserve, weir_set_time,
@@ -560,9 +561,11 @@ WEIR_API int weir_set_key_form(weir *w, const char *policy, const weir_key_form 
  * Gives a single key, or a network, an override: other numbers than those of its policy, or no limit at all.
  *
  * name   "policy:key", the key in its policy's form (see weir_key_form), or percent-escaped bytes. A key that
- *        weir_top_offenders shows hashed is named by the hash ("api:~" and 32 digits)
+ *        weir_top_offenders shows hashed is named by the hash ("api:~" and 32 digits). "*:198.51.100.0/24" is of all
+ *        policies whose keys are addresses or networks (weir_address_form, weir_network_form)
  * value  "allow", "deny", or a number for each limit of the policy, optionally with a burst: "200/50 10000".
- *        An end may follow, in UTC: "deny until 2026-12-01T00:00Z". NULL: removes the override
+ *        An end may follow, in UTC: "deny until 2026-12-01T00:00Z". NULL: removes the override. Of all policies
+ *        it is "allow" or "deny"
  *
  * Overrides are kept through weir_set_policies, and need no Redis. Of several overrides of one key the one that is set
  * here is in force, else the one in Redis, else the one of the policy file (docs/policies.md). An override of a key
@@ -588,6 +591,23 @@ typedef struct weir_override {
     const char *name, *value;
     bool from_fleet, in_force;
 } weir_override;
+
+/* What an override of all policies says. */
+typedef enum weir_override_answer {
+    WEIR_NO_OVERRIDE = 0,
+    WEIR_OVERRIDE_ALLOW,
+    WEIR_OVERRIDE_DENY
+} weir_override_answer;
+
+/*
+ * Looks for an override of all policies ("*:198.51.100.0/24") for an address: that of the smallest network with one,
+ * whose bits are in *bits then (NULL is allowed). An override of all policies is one of each policy whose keys lie in
+ * its network. This call is for hosts that are to obey it beside those policies, too: where a key counts more addresses
+ * than the network has, or no address at all. `address` is in network byte order, of 4 bytes for IPv4 and 16 for IPv6;
+ * of any other `length` there is no override. Nothing is counted. Without a thread there is none.
+ * Threads: the owner of `t`. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API weir_override_answer weir_find_override(weir_thread *t, const void *address, size_t length, unsigned *bits);
 
 typedef void (*weir_override_fn)(void *arg, const weir_override *entry);
 

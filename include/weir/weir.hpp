@@ -79,6 +79,7 @@ using stats = ::weir_stats;
 using offender = ::weir_offender;
 using policy_info = ::weir_policy_info;
 using override_info = ::weir_override;
+using override_answer = ::weir_override_answer;
 using key_form = ::weir_key_form;
 
 enum class algorithm {
@@ -822,6 +823,12 @@ class handle
     [[nodiscard]] bool peek(const key &k, verdict &answer) noexcept
     {
         return ::weir_peek(thread_, &k, 1, answer.get());
+    }
+
+    /* weir_find_override: what an override of all policies says of an address of 4 or 16 bytes. Counts nothing. */
+    [[nodiscard]] override_answer find_override(std::string_view address, unsigned *bits = nullptr) noexcept
+    {
+        return ::weir_find_override(thread_, address.data(), address.size(), bits);
     }
 
     /* weir_refund: gives back units that were not used. */

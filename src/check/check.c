@@ -36,6 +36,7 @@
 #include "check/request.h"
 #include "check/slot_learn.h"
 #include "check/verdict.h"
+#include "policy/key_form.h"
 #include "policy/override_set.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
@@ -393,4 +394,25 @@ bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict 
         return answer == SLOT_ALLOWED;
     }
     return check_under_rcu((struct check){.t = t, .key = key, .cost = cost, .verdict = verdict, .commit = false});
+}
+
+weir_override_answer weir_find_override(weir_thread *t, const void *address, size_t length, unsigned *bits)
+{
+    static const weir_override_answer answers[] = {[OVERRIDE_NONE] = WEIR_NO_OVERRIDE,
+                                                   [OVERRIDE_ALLOW] = WEIR_OVERRIDE_ALLOW,
+                                                   [OVERRIDE_DENY] = WEIR_OVERRIDE_DENY};
+    unsigned found_bits = 0;
+    if (t == NULL || (length != 4 && length != 16)) {
+        return WEIR_NO_OVERRIDE;
+    }
+    const size_t mapped = key_form_mapped(address, length);
+    rcu_enter(t);
+    const enum override found =
+        overrides_find_all(policy_set_overrides(process_policies(t->process)), (const unsigned char *) address + mapped,
+                           length - mapped, t->process->secret, &found_bits);
+    rcu_leave(t);
+    if (found != OVERRIDE_NONE && bits != NULL) {
+        *bits = found_bits;
+    }
+    return answers[found];
 }

@@ -36,7 +36,7 @@ int key_overrides_compile(weir *w, struct policy_set *set, struct overrides **ou
 void key_overrides_note(weir *w, const struct overrides *overrides)
 {
     const uint64_t until_ns = overrides_until_ns(overrides);
-    store_relaxed(&w->shared->override_count, overrides_count(overrides));
+    store_relaxed(&w->shared->override_count, overrides_listed(overrides));
     store_relaxed(&w->shared->override_until_ns, until_ns != UINT64_MAX ? until_ns : 0);
     for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
         for (size_t j = 0; j < w->overrides[i].count; j++) {
@@ -219,13 +219,16 @@ static int set_override(weir *w, const char *name, const char *value, weir_error
         return at != own->count ? change_own(w, at, field, NULL, error)
                                 : error_set(error, -ENOENT, "there is no entry \"%.100s\" set here", field);
     }
-    if (policy == NULL) {
+    const bool of_all = entry_name_is_of_all(&read);
+    if (policy == NULL && !of_all) {
         return error_set(error, -ENOENT, "there is no policy \"%s\"; give the name of one in force", read.policy);
     }
-    if (at == own->count && own->count == OVERRIDES_MAX) {
+    const size_t more = of_all ? overrides_wanted(set, w->overrides, OVERRIDE_LISTS) + set->count : own->count;
+    if (at == own->count && more >= OVERRIDES_MAX) {
         return error_set(error, -ENOSPC, "there are %d entries; take one back, or use a network", OVERRIDES_MAX);
     }
-    result = entry_value_compile(policy, value, &numbers, error);
+    result =
+        of_all ? entry_value_read_all(value, &numbers, error) : entry_value_compile(policy, value, &numbers, error);
     return result != 0 ? result : change_own(w, at, field, value, error);
 }
 

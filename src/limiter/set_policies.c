@@ -97,7 +97,7 @@ int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_er
     rcu_synchronize(&w->limiter);
     settle_old_grants(&w->limiter);
     policies_free(w, old);
-    probe_policies(set->count, overrides_count(overrides));
+    probe_policies(set->count, overrides_listed(overrides));
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "policy/entry.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/digits.h"
@@ -72,6 +73,64 @@ static int fail_key(const struct entry_name *name, const char *text, weir_error 
                      name->form->example);
 }
 
+/* Reads what stands behind "*:" : a network, or an address, which is a network of all its bits. */
+static int read_of_all(const char *text, struct entry_name *out, weir_error *error)
+{
+    unsigned char bytes[KEY_FORM_SIZE];
+    out->kind = ENTRY_NETWORK;
+    out->form = weir_address_form(128);
+    if (key_form_read_network(out->form, text, &out->network)) {
+        return 0;
+    }
+    const size_t length = text[0] != '%' ? key_form_read(out->form, bytes, text) : SIZE_MAX;
+    if (length == SIZE_MAX) {
+        return error_set(error, -EINVAL,
+                         "an entry of all policies is of addresses, and \"%.60s\" is none; give one such as "
+                         "*:198.51.100.7, or a network without bits behind its prefix, such as *:198.51.100.0/24",
+                         text);
+    }
+    out->network = (struct key_network){.length = length, .bits = (unsigned) (8 * length)};
+    memcpy(out->network.bytes, bytes, length);
+    return 0;
+}
+
+bool entry_name_is_of_all(const struct entry_name *name)
+{
+    return strcmp(name->policy, ENTRY_ALL) == 0;
+}
+
+bool entry_name_in(const struct policy_names *names, const char *policy, const struct entry_name *of_all,
+                   struct entry_name *out)
+{
+    struct key_layout layout;
+    const struct key_network *network = &of_all->network;
+    memset(out, 0, sizeof(*out));
+    (void) snprintf(out->policy, sizeof(out->policy), "%s", policy);
+    out->form = policy_names_form(names, policy);
+    if (!key_form_layout(out->form, &layout)) {
+        return false;
+    }
+    const bool v4 = network->length == 4;
+    const size_t length = v4 ? layout.v4.length : layout.v6.length;
+    const unsigned bits = v4 ? layout.v4.bits : layout.v6.bits;
+    if (length == 0 || network->bits > bits) {
+        return false; /* a key counts other addresses, too */
+    }
+    if (network->bits < bits) {
+        out->kind = ENTRY_NETWORK;
+        out->network = *network;
+        out->network.length = length;
+        return true;
+    }
+    out->kind = ENTRY_KEY;
+    out->length = length;
+    memcpy(out->bytes, network->bytes, length);
+    if (layout.is_network) {
+        out->bytes[length - 1] = (unsigned char) bits;
+    }
+    return true;
+}
+
 int entry_name_read(const struct policy_names *names, const char *text, struct entry_name *out, weir_error *error)
 {
     const char *colon = strchr(text, ':');
@@ -80,6 +139,9 @@ int entry_name_read(const struct policy_names *names, const char *text, struct e
         return error_set(error, -EINVAL, "\"%.60s\" names no policy; give policy:key, such as api:198.51.100.7", text);
     }
     memcpy(out->policy, text, (size_t) (colon - text));
+    if (entry_name_is_of_all(out)) {
+        return read_of_all(colon + 1, out, error);
+    }
     out->form = policy_names_form(names, out->policy);
     if (read_hashed(colon + 1, out)) {
         return 0;
@@ -142,21 +204,42 @@ static bool value_says(const char *text, size_t length, const char *word)
     return strlen(word) == length && strncmp(text, word, length) == 0;
 }
 
-int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error)
+/* Reads a word, where the value is one, and an end. NULL: the end is malformed; else where it begins, or the text ends.
+ */
+static const char *read_word(const char *text, struct entry_value *out, weir_error *error)
 {
     static const char until[] = " until ";
-    const char *at = text;
     memset(out, 0, sizeof(*out));
     const char *end = strstr(text, until);
     if (end == NULL) {
         end = text + strlen(text);
     } else if (entry_until_read(end + sizeof(until) - 1, &out->until_ns, error) != 0) {
-        return -EINVAL;
+        return NULL;
     }
     if (value_says(text, (size_t) (end - text), "allow")) {
         out->override = OVERRIDE_ALLOW;
     } else if (value_says(text, (size_t) (end - text), "deny")) {
         out->override = OVERRIDE_DENY;
+    }
+    return end;
+}
+
+int entry_value_read_all(const char *text, struct entry_value *out, weir_error *error)
+{
+    if (read_word(text, out, error) == NULL) {
+        return -EINVAL;
+    }
+    return out->override != OVERRIDE_NONE
+               ? 0
+               : error_set(error, -EINVAL, "\"%.60s\" is no value for all policies; give \"allow\" or \"deny\"", text);
+}
+
+int entry_value_read(const weir_policy *policy, const char *text, struct entry_value *out, weir_error *error)
+{
+    const char *at = text;
+    const char *end = read_word(text, out, error);
+    if (end == NULL) {
+        return -EINVAL;
     }
     bool good = true;
     for (size_t i = 0; i < policy->limit_count && out->override == OVERRIDE_NONE && good; i++) {

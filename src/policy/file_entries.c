@@ -29,11 +29,13 @@ static int read_entry(const struct text_file *at, const struct policy_list *poli
     if (entry_name_read(names, entry->name, &name, &error) != 0) {
         return text_file_fail(at, entry->name_place, -EINVAL, "%s", error.message);
     }
+    const bool of_all = entry_name_is_of_all(&name);
     const weir_policy *policy = find_policy(policies, name.policy);
-    if (policy == NULL) {
+    if (policy == NULL && !of_all) {
         return text_file_fail(at, entry->name_place, -EINVAL, "there is no policy \"%s\"", name.policy);
     }
-    if (entry_value_read(policy, entry->value, &value, &error) != 0) {
+    if ((of_all ? entry_value_read_all(entry->value, &value, &error)
+                : entry_value_read(policy, entry->value, &value, &error)) != 0) {
         return text_file_fail(at, entry->value_place, -EINVAL, "%s", error.message);
     }
     entry_name_write(&name, field);

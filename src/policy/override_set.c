@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "base/numbers.h"
 #include "base/record_hash.h"
 #include "policy/entry.h"
@@ -28,7 +29,8 @@ struct way {
 /* One block: the entries, then the ways, then the slots, each at its offset from the block's start. */
 struct overrides {
     size_t size; /* bytes of the block */
-    size_t count, way_count;
+    size_t count, way_count, listed;
+    bool has_all;      /* there are entries of all policies, whose policy is WEIR_NO_POLICY */
     uint64_t until_ns; /* overrides_until_ns() */
     size_t slot_count; /* a power of two, more than twice the count */
     size_t ways_at, slots_at;
@@ -156,33 +158,24 @@ static void entry_place(const struct override_context *context, const struct ent
     }
 }
 
-/* Adds an entry. 0, also where its policy is not there, or it has one already; -EINVAL with a sentence. */
-static int add(struct overrides *all, const struct override_context *context, struct override_text *text,
-               weir_error *error)
+/* Adds an entry of a policy; NULL: of all policies, for itself. False: there is one of that name already. */
+static bool add_entry(struct overrides *all, const struct override_context *context, const struct policy *policy,
+                      const struct entry_name *name, const struct entry_value *value)
 {
-    struct entry_name name;
-    struct entry_value value;
     struct entry *entry = &all->entries[all->count];
     struct way way;
-    int result = entry_name_read(context->names, text->field, &name, error);
-    const weir_policy_id id = result == 0 ? policy_names_find(context->names, name.policy) : WEIR_NO_POLICY;
-    const struct policy *policy = policy_set_by_id(context->set, id);
-    if (policy == NULL) {
-        return result;
+    memset(&entry->policy, 0, sizeof(entry->policy));
+    entry->policy.id = policy != NULL ? policy->id : WEIR_NO_POLICY;
+    entry_place(context, name, entry, &way);
+    if (find(all, entry->kind, entry->policy.id, entry->hash, entry->more) != NULL) {
+        return false;
     }
-    result = entry_value_compile(policy, text->value, &value, error);
-    if (result != 0 || (value.until_ns != 0 && value.until_ns <= context->now_ns)) {
-        return result;
+    if (policy != NULL) {
+        policy_override(&entry->policy, policy, value->override == OVERRIDE_NONE ? value->limits : NULL, value->bursts,
+                        context->names, context->tick_ns);
     }
-    entry->policy.id = id;
-    entry_place(context, &name, entry, &way);
-    if (find(all, entry->kind, id, entry->hash, entry->more) != NULL) {
-        return 0;
-    }
-    policy_override(&entry->policy, policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
-                    context->names, context->tick_ns);
-    entry->policy.override = value.override;
-    for (size_t i = 0; i < policy->limit_count; i++) {
+    entry->policy.override = value->override;
+    for (size_t i = 0; policy != NULL && i < policy->limit_count; i++) {
         const struct policy_limit *limit = &entry->policy.limits[i];
         policy_set_raise_history_max(context->set, policy->group, limit->limit_hash, limit->rule.limit);
     }
@@ -195,8 +188,57 @@ static int add(struct overrides *all, const struct override_context *context, st
         slot = (slot + 1) & (all->slot_count - 1);
     }
     slots[slot] = (uint32_t) ++all->count;
-    text->compiled = true;
-    all->until_ns = value.until_ns != 0 ? min_u64(all->until_ns, value.until_ns) : all->until_ns;
+    all->until_ns = value->until_ns != 0 ? min_u64(all->until_ns, value->until_ns) : all->until_ns;
+    return true;
+}
+
+/* What overrides_compile works with. */
+struct compiler {
+    struct overrides *all;
+    const struct override_context *context;
+    size_t room; /* of `all`, in entries */
+};
+
+/* Adds an override of all policies for itself, and to each policy of the set that has keys of its network. */
+static int add_of_all(const struct compiler *c, struct override_text *text, const struct entry_name *name,
+                      const struct entry_value *value, weir_error *error)
+{
+    const struct policy_set *set = c->context->set;
+    if (c->all->count + 1 + set->count > c->room) {
+        return error_set(error, -EINVAL, "there is no room for it in all policies; give fewer entries, or networks");
+    }
+    text->compiled = add_entry(c->all, c->context, NULL, name, value);
+    c->all->has_all = true;
+    for (size_t i = 0; text->compiled && i < set->count; i++) {
+        struct entry_name in;
+        if (entry_name_in(c->context->names, set->policies[i].name, name, &in)) {
+            (void) add_entry(c->all, c->context, &set->policies[i], &in, value);
+        }
+    }
+    return 0;
+}
+
+/* Adds an override. 0, also where its policy is not there, or there is one already; -EINVAL with a sentence. */
+static int add(const struct compiler *c, struct override_text *text, weir_error *error)
+{
+    struct entry_name name;
+    struct entry_value value;
+    int result = entry_name_read(c->context->names, text->field, &name, error);
+    const bool of_all = result == 0 && entry_name_is_of_all(&name);
+    const weir_policy_id id = result == 0 ? policy_names_find(c->context->names, name.policy) : WEIR_NO_POLICY;
+    const struct policy *policy = policy_set_by_id(c->context->set, id);
+    if (policy == NULL && !of_all) {
+        return result;
+    }
+    result = of_all ? entry_value_read_all(text->value, &value, error)
+                    : entry_value_compile(policy, text->value, &value, error);
+    if (result != 0 || (value.until_ns != 0 && value.until_ns <= c->context->now_ns)) {
+        return result;
+    }
+    if (of_all) {
+        return add_of_all(c, text, &name, &value, error);
+    }
+    text->compiled = c->all->count < c->room && add_entry(c->all, c->context, policy, &name, &value);
     return 0;
 }
 
@@ -231,35 +273,65 @@ static struct overrides *overrides_make(size_t count)
     return all;
 }
 
-int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
-                      struct overrides **out, struct override_faults *faults)
+static bool is_of_all(const struct override_text *text)
 {
-    size_t count = 0;
-    memset(faults, 0, sizeof(*faults));
-    *out = NULL;
-    for (size_t i = 0; i < list_count; i++) {
-        count += lists[i].count;
-    }
-    if (count == 0) {
-        return 0;
-    }
-    count = count <= OVERRIDES_MAX ? count : OVERRIDES_MAX;
-    struct overrides *all = overrides_make(count);
-    if (all == NULL) {
-        return -ENOMEM;
-    }
-    size_t seen = 0;
+    return strncmp(text->field, ENTRY_ALL ":", sizeof(ENTRY_ALL ":") - 1) == 0;
+}
+
+size_t overrides_wanted(const struct policy_set *set, const struct override_list *lists, size_t list_count)
+{
+    size_t wanted = 0;
     for (size_t i = 0; i < list_count; i++) {
         for (size_t j = 0; j < lists[i].count; j++) {
+            wanted += 1 + (is_of_all(&lists[i].texts[j]) ? set->count : 0);
+        }
+    }
+    return wanted;
+}
+
+/* Adds the overrides of single policies, or those of all. */
+static void add_lists(const struct compiler *c, const struct override_list *lists, size_t list_count, bool of_all,
+                      struct override_faults *faults)
+{
+    size_t seen = 0;
+    for (size_t i = 0; i < list_count; i++) {
+        for (size_t j = 0; j < lists[i].count && seen < OVERRIDES_MAX; j++, seen++) {
             struct override_text *text = &lists[i].texts[j];
-            text->compiled = false;
             weir_error error;
-            if (seen++ < count && add(all, context, text, &error) != 0 && faults->count++ == 0) {
+            if (is_of_all(text) != of_all) {
+                continue;
+            }
+            if (add(c, text, &error) != 0 && faults->count++ == 0) {
                 faults->first = text;
                 faults->error = error;
             }
+            c->all->listed += text->compiled;
         }
     }
+}
+
+int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
+                      struct overrides **out, struct override_faults *faults)
+{
+    const size_t wanted = overrides_wanted(context->set, lists, list_count);
+    memset(faults, 0, sizeof(*faults));
+    *out = NULL;
+    for (size_t i = 0; i < list_count; i++) {
+        for (size_t j = 0; j < lists[i].count; j++) {
+            lists[i].texts[j].compiled = false;
+        }
+    }
+    if (wanted == 0) {
+        return 0;
+    }
+    const size_t room = wanted <= OVERRIDES_MAX ? wanted : OVERRIDES_MAX;
+    struct overrides *all = overrides_make(room);
+    if (all == NULL) {
+        return -ENOMEM;
+    }
+    const struct compiler c = {.all = all, .context = context, .room = room};
+    add_lists(&c, lists, list_count, false, faults); /* first: these stand above */
+    add_lists(&c, lists, list_count, true, faults);
     qsort(ways_to_fill(all), all->way_count, sizeof(struct way), way_compare);
     *out = all;
     return 0;
@@ -278,6 +350,29 @@ uint64_t overrides_until_ns(const struct overrides *overrides)
 size_t overrides_size(const struct overrides *overrides)
 {
     return overrides->size;
+}
+
+size_t overrides_listed(const struct overrides *overrides)
+{
+    return overrides != NULL ? overrides->listed : 0;
+}
+
+enum override overrides_find_all(const struct overrides *overrides, const void *address, size_t length,
+                                 const struct hash_secret *secret, unsigned *bits)
+{
+    for (size_t i = 0; overrides != NULL && overrides->has_all && i < overrides->way_count; i++) {
+        const struct way *way = &ways_of(overrides)[i];
+        if (way->policy != WEIR_NO_POLICY || way->length != length) {
+            continue;
+        }
+        const struct entry *entry =
+            find(overrides, ENTRY_NETWORK, WEIR_NO_POLICY, network_hash(secret, way, address), 0);
+        if (entry != NULL) {
+            *bits = way->bits;
+            return entry->policy.override;
+        }
+    }
+    return OVERRIDE_NONE;
 }
 
 size_t overrides_count(const struct overrides *overrides)

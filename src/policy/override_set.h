@@ -5,8 +5,12 @@
  * Compiled overrides are one block of memory. One pointer is left in it: that of a bucket's rule to the table of its
  * rates.
  *
- * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set. A
- * key is looked up on slow paths alone: by its hash, then by the hash of its record name, then in the networks that
+ * Overrides are text (entry.h) of the program, the fleet and the policy file. They are compiled against a policy set.
+ * An override of all policies is compiled into each whose keys its network can name, as if it were there for that
+ * policy, and once more for itself, for programs that ask by an address. What a policy has of its own for the same
+ * network stands above.
+ *
+ * A key is looked up on slow paths alone: by its hash, then by the hash of its record name, then in the networks that
  * contain it, the smallest first. Names: overrides_.
  */
 #ifndef WEIR_POLICY_OVERRIDE_SET_H
@@ -65,6 +69,12 @@ struct override_faults {
 int overrides_compile(const struct override_context *context, const struct override_list *lists, size_t list_count,
                       struct overrides **out, struct override_faults *faults);
 
+/*
+ * How many entries these lists may need: one for each text, and for one of all policies one more for each policy of the
+ * set. Where that is more than OVERRIDES_MAX, some of the latter may be left out.
+ */
+size_t overrides_wanted(const struct policy_set *set, const struct override_list *lists, size_t list_count);
+
 void overrides_free(struct overrides *overrides); /* NULL is allowed */
 
 /* The policy that overrides a key's; NULL: there is none. `secret`: the one of the context. */
@@ -80,7 +90,17 @@ size_t overrides_size(const struct overrides *overrides);
 /* Bytes of the largest block there can be. */
 size_t overrides_size_most(void);
 
-/* All compiled policies, for the outage mode. */
+/* How many of the texts are in force. NULL is allowed, as below. */
+size_t overrides_listed(const struct overrides *overrides);
+
+/*
+ * The override of all policies for an address in network byte order, of 4 or 16 bytes: that of the smallest network,
+ * whose bits are in *bits.
+ */
+enum override overrides_find_all(const struct overrides *overrides, const void *address, size_t length,
+                                 const struct hash_secret *secret, unsigned *bits);
+
+/* All compiled policies, for the outage mode; the id of those of all policies is WEIR_NO_POLICY. */
 size_t overrides_count(const struct overrides *overrides);
 struct policy *overrides_at(struct overrides *overrides, size_t index);
 

@@ -173,6 +173,87 @@ def test_a_fleet_leaves_out_what_no_key_can_have():
         assert offer(f, ("127.0.0.5", 1)) == [False] and f.status()["dropped"]["network16"] == 1
 
 
+def of_all(entries, source):
+    """What the smallest network of an entry of all policies says; None: there is none."""
+    networks = [ipaddress.ip_network(text) for text in entries]
+    found = [n for n in networks if n.version == ipaddress.ip_address(source).version and ipaddress.ip_address(source) in n]
+    return entries[next(text for text in entries if ipaddress.ip_network(text) == max(found, key=lambda n: n.prefixlen))] if found else None
+
+
+def lines_of(entries):
+    return "overrides:\n" + "".join(f'  "*:{text}": {value}\n' for text, value in entries.items())
+
+
+def test_an_entry_of_all_policies_exempts_or_denies_a_network():
+    """Drawn policies, with and without one of sources, and drawn entries: what is allowed uses nothing of any limit."""
+    seed = time.time_ns() % 2**32
+    print(f"# seed: {seed}", flush=True)
+    rng = random.Random(seed)
+    for n in range(6):
+        bits = rng.sample(range(1, 33), 3)
+        limits = {f"network{b}": rng.randint(2, 12) for b in bits} | {"overall": rng.randint(5, 25), "network48": 1}
+        limits |= {"source": rng.randint(1, 8)} if n % 2 else {"source_bytes": 50} if n % 3 else {}
+        entries = {}
+        while len(entries) < 5:
+            size = rng.choice((8, 16, 17, 24, 25, 30, 31, 32))
+            network = ipaddress.ip_network((f"127.{rng.choice((1, 17))}.{rng.choice((0, 1, 128))}.{rng.randint(1, 3)}", size), strict=False)
+            entries[str(network) if size < 32 else str(network.network_address)] = rng.choice(("allow", "deny"))
+        packets = [(f"127.{rng.choice((1, 17, 18))}.{rng.choice((0, 1, 128))}.{rng.randint(1, 3)}", rng.choice((0, 1, 10, 40))) for _ in range(60)]
+        says = [of_all(entries, source) for source, _ in packets]
+        rest = iter(model(limits, [packet for packet, said in zip(packets, says) if said is None]))
+        expected = [said == "allow" if said else next(rest) for said in says]
+        with Fixture(policies=policies_of(**limits) + lines_of(entries), threads=1) as f:
+            passed = offer(f, *packets)
+            assert passed == expected, (seed, limits, entries, packets, passed, expected)
+            status = f.status()
+            assert sum(status["dropped"].values()) == passed.count(False) == status["offered"] - status["passed"], status
+            assert f"weir_gateway_dropped_packets_total{{limit=\"*\"}} {status['dropped'].get('*', 0)}\n" in f.get("/metrics")
+
+
+def test_an_entry_of_all_policies_holds_whatever_policies_there_are():
+    def check():
+        for limits, mode in (({"overall": 3}, "enforce"), ({"source": 3, "overall": 100}, "shadow"), ({"network64": 3}, "enforce")):
+            text = policies_of(mode=mode, **limits) + lines_of({"127.0.0.8": "deny", "127.0.0.0/24": "allow", "fd00:1::/64": "allow",
+                                                                 "fd00:1::2": "deny", "fd00:2::/32": "deny"})
+            with Fixture(listen="", policies=text, threads=1) as f:
+                assert offer(f, *[("127.0.0.9", 1)] * 9, *[("127.0.0.8", 1)] * 2, *[("127.0.1.8", 1)] * 4) == \
+                    [True] * 9 + [False] * 2 + [True] * 3 + [mode == "shadow" or "overall" not in limits]
+                for source, passes in (("fd00:1::1", True), ("fd00:1::2", False), ("fd00:2::1", False)):
+                    before = f.status()
+                    with f.client(source=source, to=source) as client:
+                        for _ in range(9):
+                            client.send(b"x")
+                    after = f.until(lambda: (s := f.status())["offered"] == before["offered"] + 9 and s)
+                    assert after["passed"] - before["passed"] == 9 * passes, (limits, source, after)
+    in_a_network_of_its_own(check)
+
+
+def test_an_entry_of_a_single_policy_stands_above_one_of_all_for_the_same_network_or_a_smaller_one():
+    text = policies_of(source=4, network24=6, overall=1000) + lines_of({"127.0.0.0/24": "allow", "127.0.1.0/24": "deny"}) + \
+        "  source:127.0.0.7: deny\n  source:127.0.1.7: allow\n  network24:127.0.1.0/24: 2\n"
+    with Fixture(policies=text, threads=1) as f:
+        assert offer(f, *[("127.0.0.8", 1)] * 9, ("127.0.0.7", 1)) == [True] * 9 + [False]
+        # Of the network that is denied one source is allowed, and the network has a number of its own.
+        assert offer(f, *[("127.0.1.7", 1)] * 3, ("127.0.1.8", 1)) == [True] * 2 + [False] * 2
+        assert f.status()["dropped"] == f.status()["dropped"] | {"source": 2, "network24": 1}
+        for wrong, says in (("*:127.0.0.1/24", "is none; give one such as *:198.51.100.7"), ("*:partner", "is none; give one such as")):
+            said = reload(f, policies_of(source=4, network24=6, overall=9) + f'overrides: {{"{wrong}": deny}}\n', good=False)
+            assert says in said, said
+        said = reload(f, policies_of(source=4, network24=6, overall=9) + 'overrides: {"*:127.0.0.1": 200}\n', good=False)
+        assert '"200" is no value for all policies; give "allow" or "deny"' in said, said
+
+
+def test_an_entry_of_all_policies_in_redis_holds_for_all_gateways():
+    with Redis() as redis, Fixture("--redis", f"unix://:a%25b%3Ac%40d%2Fe%3Ff%20g@{redis.socket}", policies=policies_of(overall=2), threads=1) as f:
+        f.until(lambda: f.status()["redis"] == "up")
+        redis.call("HSET", "weir:overrides", "*:127.0.0.0/24", "allow", "*:127.0.1.0/24", "deny")
+        f.until(lambda: "2 keys have entries of their own" in f.log.read_text())
+        assert offer(f, *[("127.0.0.8", 1)] * 5, ("127.0.1.8", 1), *[("127.0.2.8", 1)] * 3) == [True] * 5 + [False] + [True] * 2 + [False]
+        redis.call("HDEL", "weir:overrides", "*:127.0.0.0/24", "*:127.0.1.0/24")
+        f.until(lambda: "0 keys" in f.log.read_text() or "overrides: 0" in f.log.read_text())
+        assert offer(f, ("127.0.0.8", 1)) == [False]
+
+
 def test_shadow_mode_counts_what_a_network_would_be_denied():
     with Fixture(policies=policies_of(source=3) + policies_of(mode="shadow", network16=2).removeprefix("policies:\n"), threads=1) as f:
         assert offer(f, *[("127.17.3.4", 1)] * 5) == [True] * 3 + [False] * 2

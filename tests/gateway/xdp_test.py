@@ -197,6 +197,25 @@ def test_an_override_lets_a_source_pass():
         have_dropped(f, one)
 
 
+def test_a_network_that_all_policies_allow_passes_a_network_that_is_dropped():
+    """The kernel drops no network with it; without it, and sources that are denied, it does."""
+    limits = policies_of(source=ONCE.replace("5", "100000"), network24=ONCE)
+    with gateway(policies=limits + f'overrides: {{"*:{FIRST}": allow, "*:10.77.2.2": deny}}\n') as f, Client(f, FIRST) as one, \
+            Client(f, SECOND) as neighbour, Client(f, "10.77.2.2") as denied:
+        have_dropped(f, denied)
+        for _ in range(20):
+            neighbour.send(50)
+            one.send(5)
+            time.sleep(0.05)
+        status = f.until(lambda: (s := f.status()) and one.hear() == 100 and s)
+        assert neighbour.hear() == 5 and status["passed"] == 105 and status["offered"] >= 1100, status  # all but the denied one's
+        assert denied.hear() == 0
+        f.path.write_text(limits)
+        f.child.send_signal(signal.SIGHUP)
+        f.until(lambda: f.status()["reloads"] == 1)
+        have_dropped(f, neighbour)
+
+
 def test_networks_and_ipv6_are_dropped_too():
     limits = policies_of(source=ONCE.replace("5", "100000"), network24=ONCE, network64=ONCE.replace("5", "7"))
     with gateway(listen="", policies=limits) as f, Client(f, FIRST) as one, Client(f, SECOND) as neighbour, \

@@ -178,6 +178,20 @@ def test_a_file_for_the_gateway_has_keys_of_the_gateway():
     assert '--keys is "address"; give gateway or bytes' in weir("check", "--keys=address", good, code=2)[1]
 
 
+def test_an_override_of_all_policies_is_told():
+    entries = 'overrides:\n  "*:198.51.100.0/24": allow\n  "*:2001:DB8::1": deny until 2499-12-01\n'
+    for name, text in (("all.yaml", GATEWAY), ("of_any.yaml", "policies: [{name: api, limits: [{algorithm: fixed_window, limit: 9, period: 1h}]}]\n")):
+        path = file(name, text + entries)
+        out, fault = weir("check", path)
+        assert fault == "" and ", 2 overrides\n" in out, (out, fault)
+        assert out.endswith("  *:198.51.100.0/24 is never limited\n  *:2001:db8::1 is never served until 2499-12-01\n"), out
+        assert data("check", path)["files"][0]["overrides"][0] == {"name": "*:198.51.100.0/24", "value": "allow", "words": "is never limited"}
+        for entry, says in (('"*:198.51.100.1/24": allow', 'an entry of all policies is of addresses, and "198.51.100.1/24" is none'),
+                            ('"*:partner": deny', "is none; give one such as *:198.51.100.7"), ('"*:198.51.100.7": 200', '"200" is no value for all policies')):
+            _, fault = weir("check", file(name, text + f"overrides: {{{entry}}}\n"), code=1)
+            assert says in fault, fault
+
+
 def test_json_says_all_that_the_words_say():
     path = write("json.yaml", ("mode: shadow, hash_keys: true, on_outage: open, outage_grace: 5s, long_outage: 1h, ",
                                "token_bucket, limit: 100, period: 1s, name: 'q\"\\u'",

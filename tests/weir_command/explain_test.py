@@ -259,6 +259,24 @@ def test_overrides_are_those_of_the_nodes():
         assert explain_data(redis, "token", "198.51.100.0/25")["limits"] == []
 
 
+def test_overrides_of_all_policies_are_those_of_the_nodes():
+    with Redis() as redis, Node(redis, policies(), 50, "", ("token", 128)) as node:
+        redis.call("HSET", "weir:overrides", "*:198.51.100.0/24", "deny", "*:198.51.0.0/16", "allow", "token:198.51.100.0/24", "50/60",
+                   "*:198.51.100.7", "allow", "token:198.51.100.8", "deny", "*:198.51.100.8", "allow", "*:2001:db8::/32", "deny")
+        end = time.monotonic() + 60
+        while node.peek("token", "2001:db8::1").allowed:
+            assert time.monotonic() < end
+            node.sync()
+        for key, name, denied in (("198.51.100.7", "*:198.51.100.7", False), ("198.51.100.8", "token:198.51.100.8", True),
+                                  ("198.51.100.9", "token:198.51.100.0/24", False), ("198.51.9.9", "*:198.51.0.0/16", False),
+                                  ("2001:db8::1", "*:2001:db8::/32", True), ("203.0.113.1", None, False)):
+            seen = told(redis, "token", key)
+            assert seen["denied"] == denied == (not node.peek("token", key).allowed), (key, seen)
+            assert seen.get("override", {}).get("name") == name, seen
+        assert node.peek("fixed", "198.51.100.9").allowed and "override" not in told(redis, "fixed", "198.51.100.9", "--keys=bytes")
+        assert "\n  override in Redis: *:198.51.0.0/16 is never limited\n" in explain(redis, "token", "198.51.9.9")[0]
+
+
 def test_an_override_ends_on_nodes_and_in_the_explanation():
     with Redis() as redis, Node(redis, policies()) as node:
         environment = {"WEIR_REDIS_URL": redis.url}

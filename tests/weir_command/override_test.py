@@ -184,6 +184,21 @@ def test_names_that_no_key_of_a_gateway_can_have_are_not_written():
         assert "--keys is gateway or bytes" in override(redis, "list", "--keys=addresses", code=2)[1]
 
 
+def test_an_override_of_all_policies_needs_no_policy():
+    path = file("policies.yaml", POLICIES)
+    with Redis() as redis:
+        for words in ((), ("--policies", path)):
+            assert override(redis, "set", *words, "*:198.51.100.0/24", "allow")[0].startswith("*:198.51.100.0/24 is never limited")
+            assert override(redis, "set", *words, "*:2001:DB8::7", "deny")[0].startswith("*:2001:db8::7 is never served")
+            assert "  *:198.51.100.0/24 is never limited\n" in override(redis, "list", *words)[0]
+            for name, value, says in (("*:partner", "allow", "is none; give one such as"), ("*:198.51.100.7", "200", "is no value for all policies")):
+                out, fault = override(redis, "set", *words, name, value, code=1)
+                assert out == "" and says in fault, fault
+        assert redis.hash() == {"*:198.51.100.0/24": "allow", "*:2001:db8::7": "deny"}
+        override(redis, "rm", "*:198.51.100.0/24")
+        assert redis.hash() == {"*:2001:db8::7": "deny"}
+
+
 def test_a_name_is_written_as_weir_writes_it():
     with Redis() as redis:
         redis.call("HSET", "weir:overrides", "api:a b", "deny")  # as somebody else has written it

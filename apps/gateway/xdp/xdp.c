@@ -2,7 +2,9 @@
 /* See xdp.h. */
 #include "xdp.h"
 
+#include <arpa/inet.h>
 #include <net/if.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -60,7 +62,8 @@ struct xdp {
     pthread_t thread;
     _Atomic bool stopping;
     _Atomic uint64_t packets, bytes;
-    uint64_t overrides; /* a hash of all that there were when they were looked at last */
+    uint64_t overrides;                  /* a hash of all that there were when they were looked at last */
+    _Atomic unsigned allowed4, allowed6; /* the most bits of a network that all policies are to allow */
     bool overrides_changed;
     _Atomic bool policies_changed; /* since the overrides were looked at last */
     struct held_drops drops[PIECE_MOST];
@@ -258,19 +261,59 @@ static uint64_t hash_text(uint64_t hash, const char *text)
     return hash;
 }
 
+/* What there is of overrides. */
+struct overrides_seen {
+    uint64_t sum;
+    unsigned allowed4, allowed6;
+};
+
+/* Notes a network, or an address, that all policies are to allow. The library has read it. */
+static void note_allowed(struct overrides_seen *seen, const char *text)
+{
+    char host[INET6_ADDRSTRLEN];
+    struct in6_addr address = IN6ADDR_ANY_INIT;
+    const char *slash = strchr(text, '/');
+    const size_t length = slash != NULL ? (size_t) (slash - text) : strlen(text);
+    (void) snprintf(host, sizeof(host), "%.*s", (int) length, text);
+    const bool is_plain = inet_pton(AF_INET6, host, &address) != 1;
+    unsigned bits = slash != NULL ? (unsigned) strtoul(slash + 1, NULL, 10) : is_plain ? 32 : 128;
+    const bool mapped = IN6_IS_ADDR_V4MAPPED(&address) && bits >= 96;
+    bits -= mapped ? 96 : 0;
+    unsigned *most = is_plain || mapped ? &seen->allowed4 : &seen->allowed6;
+    *most = bits > *most ? bits : *most;
+}
+
 static void add_override(void *arg, const weir_override *entry)
 {
-    uint64_t *sum = arg;
+    struct overrides_seen *seen = arg;
     /* They come in any order. */
-    *sum += hash_text(hash_text(UINT64_C(14695981039346656037) + entry->in_force, entry->name), entry->value);
+    seen->sum += hash_text(hash_text(UINT64_C(14695981039346656037) + entry->in_force, entry->name), entry->value);
+    if (strncmp(entry->name, "*:", 2) == 0 && entry->in_force && strncmp(entry->value, "allow", 5) == 0) {
+        note_allowed(seen, entry->name + 2);
+    }
+}
+
+/* Whether a network that all policies are to allow may lie in one of so many bits: the kernel would drop it with it. */
+static bool may_be_allowed_in(const struct xdp *xdp, bool v4, unsigned bits)
+{
+    return atomic_load_explicit(v4 ? &xdp->allowed4 : &xdp->allowed6, memory_order_relaxed) > bits;
+}
+
+/* A hash of all overrides; notes which networks all policies are to allow. */
+static uint64_t sum_overrides(struct xdp *xdp)
+{
+    struct overrides_seen seen = {.sum = 0};
+    (void) weir_list_overrides(xdp->weir, add_override, &seen);
+    atomic_store_explicit(&xdp->allowed4, seen.allowed4, memory_order_relaxed);
+    atomic_store_explicit(&xdp->allowed6, seen.allowed6, memory_order_relaxed);
+    return seen.sum;
 }
 
 /* Lets all packets pass where an override was set, changed or removed, or has ended: what is denied is said anew. */
 static void look_at_overrides(struct xdp *xdp)
 {
-    uint64_t sum = 0;
-    (void) weir_list_overrides(xdp->weir, add_override, &sum);
     /* Twice: a worker may have been about to hold a key by what there was before. */
+    const uint64_t sum = sum_overrides(xdp);
     const bool changed = sum != xdp->overrides;
     if (atomic_exchange(&xdp->policies_changed, false) || changed || xdp->overrides_changed) {
         held_release_all(&xdp->held);
@@ -423,6 +466,7 @@ struct xdp *xdp_start(const char *option, const struct xdp_forwarding *forwardin
     }
     memcpy(xdp_link_target(xdp->link)->secret, xdp->held.lines.secret, sizeof(xdp->held.lines.secret));
     set_prefixes(xdp);
+    xdp->overrides = w != NULL ? sum_overrides(xdp) : 0;
     locals_look(&xdp->locals, set_local, xdp);
     if (pthread_create(&xdp->thread, NULL, sweep_main, xdp) != 0) {
         weir_detach(xdp->limits);
@@ -443,6 +487,7 @@ void xdp_policies_changed(struct xdp *xdp)
 {
     if (xdp != NULL && xdp->limits != NULL) {
         set_prefixes(xdp);
+        (void) sum_overrides(xdp); /* before a worker holds a key */
         held_release_all(&xdp->held);
         atomic_store(&xdp->policies_changed, true); /* once more: as in look_at_overrides() */
     }
@@ -454,16 +499,16 @@ void xdp_denied(struct xdp_view *view, weir_thread *limits, const weir_key *key,
     if (view->xdp == NULL || policy->kind.scope == SCOPE_OVERALL || !repeats_count(&view->repeats, key->hash, now)) {
         return;
     }
-    const uint64_t until_ns = denied_until(limits, key);
-    if (until_ns == 0) {
-        return;
-    }
     const bool v4 = network_is_v4(from);
     const bool source = policy->kind.scope == SCOPE_SOURCE;
     struct drop_key drop = {.family = v4 ? 4 : 6,
                             .prefix = (unsigned char) (!source ? policy->kind.prefix
                                                        : v4    ? 32
                                                                : SOURCE_PREFIX)};
+    const uint64_t until_ns = may_be_allowed_in(view->xdp, v4, drop.prefix) ? 0 : denied_until(limits, key);
+    if (until_ns == 0) {
+        return;
+    }
     unsigned char bytes[NETWORK_KEY_SIZE];
     const size_t length = network_of(from, drop.prefix, bytes);
     memcpy(drop.address, bytes, length - 1);

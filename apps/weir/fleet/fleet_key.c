@@ -266,8 +266,8 @@ static bool has_prefix(const unsigned char *bytes, const unsigned char *prefix, 
            (rest == 0 || (bytes[bits / 8] ^ prefix[bits / 8]) >> (8 - rest) == 0);
 }
 
-/* Whether an override of this name is one of the key; and before which others. 0: it is none. */
-static unsigned rank(const struct fleet_key *key, const struct entry_name *name)
+/* Whether an override of this name is one of the key, for its policy; and before which others. 0: it is none. */
+static unsigned rank_own(const struct fleet_key *key, const struct entry_name *name)
 {
     unsigned char hash[RECORD_HASH_SIZE];
     const struct entry_name *own = &key->name;
@@ -304,6 +304,18 @@ static unsigned rank(const struct fleet_key *key, const struct entry_name *name)
     return 0;
 }
 
+/* The same of all overrides. One of all policies is as if it were there for the key's, behind one of its own. */
+static unsigned rank(const struct fleet_key *key, const struct entry_name *name)
+{
+    struct entry_name in;
+    if (!entry_name_is_of_all(name)) {
+        return 2 * rank_own(key, name);
+    }
+    const bool is_there = entry_name_in(&key->weir->names, key->policy->name, name, &in);
+    const unsigned own = is_there ? rank_own(key, &in) : 0;
+    return own != 0 ? 2 * own - 1 : 0;
+}
+
 /* What has been found so far. */
 struct found {
     uint64_t now_ns; /* fleet time */
@@ -320,7 +332,9 @@ static int consider(struct fleet_key *key, const char *typed, const char *text, 
         return 0;
     }
     const unsigned its_rank = rank(key, &name);
-    if (its_rank <= found->best || entry_value_compile(key->policy, text, &value, NULL) != 0) {
+    const bool good = entry_name_is_of_all(&name) ? entry_value_read_all(text, &value, NULL) == 0
+                                                  : entry_value_compile(key->policy, text, &value, NULL) == 0;
+    if (its_rank <= found->best || !good) {
         return 0;
     }
     if (value.until_ns != 0 && value.until_ns <= found->now_ns) {

@@ -486,6 +486,12 @@ void overrides_and_forms()
     EXPECT(!handle.check(limiter.make_key(key.policy, other, sizeof(other))));
     EXPECT(handle.check(key, 2) && !handle.check(key));
     EXPECT(limiter.remove_override("ten:198.51.100.7", why) && limiter.remove_override("ten:198.51.100.0/24", why));
+    unsigned bits = 0;
+    const std::string_view address(reinterpret_cast<const char *>(one), sizeof(one));
+    EXPECT(handle.find_override(address) == WEIR_NO_OVERRIDE);
+    EXPECT(limiter.set_override("*:198.51.0.0/16", "allow", why));
+    EXPECT(handle.find_override(address, &bits) == WEIR_OVERRIDE_ALLOW && bits == 16 && handle.check(key, 1000));
+    EXPECT(limiter.remove_override("*:198.51.0.0/16", why));
     EXPECT(handle.check(key, 8) && !handle.check(key, 5));
     for (int i = 0; i < 5; i++) {
         move_on(limiter, time, 200ms);

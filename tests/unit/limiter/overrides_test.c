@@ -279,6 +279,218 @@ static void test_a_client_of_two_families_has_one_key_whatever_form_its_policy_h
     expect_list(d.w, "p:198.51.100.9=deny;");
 }
 
+/* Policies with keys of each form, and how many bits of an address of IPv4 and of IPv6 their keys have; 0: none. */
+static const struct {
+    const char *name;
+    unsigned bits[2];
+    bool is_network;
+} formed[] = {{"p", {32, 64}, false}, {"p/pro", {32, 64}, false}, {"whole", {32, 128}, false},
+              {"v4", {16, 0}, true},  {"v6", {0, 20}, true},      {"q", {0, 0}, false}};
+
+#define DRAWN_ENTRIES 12
+#define OF_ALL        COUNT_OF(formed)
+
+/* An override as drawn: of the policy of that number, or OF_ALL. */
+struct drawn_entry {
+    size_t policy;
+    bool v6;
+    unsigned bits;
+    unsigned char address[16];
+    unsigned value; /* index of drawn_values */
+    char name[120];
+};
+
+static const char *const drawn_values[] = {"allow", "deny", "20"};
+
+static bool lies_in(const unsigned char *address, const struct drawn_entry *entry)
+{
+    for (unsigned bit = 0; bit < entry->bits; bit++) {
+        if (((address[bit / 8] ^ entry->address[bit / 8]) >> (7 - bit % 8) & 1) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Addresses that are often in one network: few of their bits are drawn. */
+static void draw_address(uint64_t *rng, bool v6, unsigned char out[16])
+{
+    static const unsigned bits[2][6] = {{3, 9, 15, 17, 24, 31}, {3, 18, 21, 47, 63, 127}};
+    memset(out, 0, 16);
+    out[0] = 0x40;
+    for (unsigned i = 0; i < 6; i++) {
+        out[bits[v6][i] / 8] |= (unsigned char) (random_below(rng, 2) << (7 - bits[v6][i] % 8));
+    }
+}
+
+static void draw_entry(uint64_t *rng, struct drawn_entry *out)
+{
+    char text[INET6_ADDRSTRLEN];
+    out->policy = random_below(rng, COUNT_OF(formed) + 3);
+    out->v6 = random_below(rng, 2) == 0;
+    if (out->policy < OF_ALL && formed[out->policy].bits[out->v6] == 0) {
+        out->v6 = !out->v6;
+    }
+    if (out->policy > OF_ALL || (out->policy < OF_ALL && formed[out->policy].bits[out->v6] == 0)) {
+        out->policy = OF_ALL; /* in the place of keys of bytes, too */
+    }
+    const unsigned whole = out->v6 ? 128 : 32;
+    const unsigned most = out->policy == OF_ALL ? whole : formed[out->policy].bits[out->v6];
+    out->bits = random_below(rng, 3) == 0 ? most : (unsigned) random_below(rng, most + 1);
+    draw_address(rng, out->v6, out->address);
+    for (unsigned bit = out->bits; bit < 128; bit++) {
+        out->address[bit / 8] &= (unsigned char) ~(0x80U >> bit % 8);
+    }
+    out->value = (unsigned) random_below(rng, out->policy == OF_ALL ? 2 : 3);
+    (void) inet_ntop(out->v6 ? AF_INET6 : AF_INET, out->address, text, sizeof(text));
+    (void) snprintf(out->name, sizeof(out->name), "%s:%s/%u", out->policy == OF_ALL ? "*" : formed[out->policy].name,
+                    text, out->bits);
+}
+
+/* The entry in force for an address, of those of a policy and of all; NULL: none. */
+static const struct drawn_entry *in_force(const struct drawn_entry *all, size_t policy, bool v6,
+                                          const unsigned char *address)
+{
+    const struct drawn_entry *best = NULL;
+    const unsigned most = policy == OF_ALL ? 128 : formed[policy].bits[v6];
+    for (size_t i = 0; i < DRAWN_ENTRIES; i++) {
+        const bool concerns = (all[i].policy == policy || all[i].policy == OF_ALL) && most != 0;
+        if (concerns && all[i].v6 == v6 && all[i].bits <= most && lies_in(address, &all[i]) &&
+            (best == NULL || all[i].bits > best->bits ||
+             (all[i].bits == best->bits && best->policy == OF_ALL && all[i].policy == policy))) {
+            best = &all[i];
+        }
+    }
+    return best;
+}
+
+static void expect_answer(size_t policy, bool v6, const unsigned char *address, const struct drawn_entry *entry)
+{
+    unsigned char key[17] = {0};
+    const unsigned bits = formed[policy].bits[v6] != 0 ? formed[policy].bits[v6] : 128;
+    const size_t of_network = v6 ? 17 : 5, of_address = v6 ? bits / 8 : 4;
+    const size_t length = formed[policy].is_network ? of_network : of_address;
+    const unsigned value = entry != NULL ? entry->value : 3;
+    weir_verdict verdict;
+    for (unsigned bit = 0; bit < bits; bit++) {
+        key[bit / 8] |= (unsigned char) (address[bit / 8] & (0x80U >> bit % 8));
+    }
+    if (formed[policy].is_network) {
+        key[length - 1] = (unsigned char) bits;
+    }
+    const weir_key of = weir_make_key(d.w, weir_find_policy(d.w, formed[policy].name), key, length);
+    const bool allowed = weir_peek(d.t, &of, 15, &verdict);
+    assert_int_equal(allowed, value == 0 || value == 2);
+    assert_int_equal(verdict.remaining, value == 1 ? 0 : value == 2 ? 20 : LIMIT);
+}
+
+static void set_formed_policies(void)
+{
+    weir_policy policies[COUNT_OF(formed)];
+    for (size_t i = 0; i < COUNT_OF(formed); i++) {
+        policies[i] = (weir_policy){.name = formed[i].name, .limits = &ten, .limit_count = 1};
+    }
+    assert_int_equal(weir_set_policies(d.w, policies, COUNT_OF(formed), NULL), 0);
+    assert_int_equal(weir_set_key_form(d.w, "p", weir_address_form(64), NULL), 0);
+    assert_int_equal(weir_set_key_form(d.w, "whole", weir_address_form(128), NULL), 0);
+    assert_int_equal(weir_set_key_form(d.w, "v4", weir_network_form(4, 16), NULL), 0);
+    assert_int_equal(weir_set_key_form(d.w, "v6", weir_network_form(6, 20), NULL), 0);
+}
+
+static void set_drawn_entries(uint64_t *rng, struct drawn_entry *entries)
+{
+    for (size_t i = 0; i < DRAWN_ENTRIES; i++) {
+        bool is_new;
+        do { /* each name once */
+            draw_entry(rng, &entries[i]);
+            is_new = true;
+            for (size_t j = 0; j < i; j++) {
+                is_new = is_new && strcmp(entries[j].name, entries[i].name) != 0;
+            }
+        } while (!is_new);
+        set(entries[i].name, drawn_values[entries[i].value]);
+    }
+}
+
+static void test_an_override_of_all_policies_is_one_of_each_whose_keys_lie_in_it(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    size_t found[2] = {0};
+    set_formed_policies();
+    for (unsigned round = 0; round < test_draws(300); round++) {
+        struct drawn_entry entries[DRAWN_ENTRIES];
+        set_drawn_entries(&rng, entries);
+        for (unsigned n = 0; n < 30; n++) {
+            unsigned char address[16];
+            unsigned bits = 777;
+            const bool v6 = random_below(&rng, 2) == 0;
+            draw_address(&rng, v6, address);
+            for (size_t policy = 0; policy < COUNT_OF(formed); policy++) {
+                if (formed[policy].bits[v6] != 0 || strcmp(formed[policy].name, "q") == 0) {
+                    expect_answer(policy, v6, address, in_force(entries, policy, v6, address));
+                }
+            }
+            const struct drawn_entry *of_all = in_force(entries, OF_ALL, v6, address);
+            const weir_override_answer answer = weir_find_override(d.t, address, v6 ? 16 : 4, &bits);
+            assert_int_equal(answer, of_all == NULL       ? WEIR_NO_OVERRIDE
+                                     : of_all->value == 0 ? WEIR_OVERRIDE_ALLOW
+                                                          : WEIR_OVERRIDE_DENY);
+            assert_int_equal(bits, of_all != NULL ? of_all->bits : 777);
+            assert_int_equal(weir_find_override(d.t, address, v6 ? 16 : 4, NULL), answer);
+            found[of_all != NULL]++;
+        }
+        for (size_t i = 0; i < DRAWN_ENTRIES; i++) {
+            set(entries[i].name, NULL);
+        }
+        expect_list(d.w, "");
+    }
+    assert_true(found[0] > 100 && found[1] > 100);
+}
+
+static void test_names_and_values_of_all_policies(void **state)
+{
+    (void) state;
+    unsigned bits = 0;
+    set("*:198.51.100.7", "deny until 2499-12-01"); /* no policy has addresses: for programs that ask */
+    set("*:2001:DB8::/32", "allow");
+    set("*:::ffff:198.51.101.0/120", "allow");
+    expect_list(d.w, "*:198.51.100.7=deny until 2499-12-01;*:2001:db8::/32=allow;*:198.51.101.0/24=allow;");
+    assert_int_equal(passes_address("p", "198.51.100.7", 16), LIMIT);
+    assert_int_equal(weir_find_override(d.t, "\xc6\x33\x64\x07", 4, &bits), WEIR_OVERRIDE_DENY);
+    assert_int_equal(bits, 32);
+    const char mapped[] = "\0\0\0\0\0\0\0\0\0\0\xff\xff\xc6\x33\x65\x07";
+    assert_int_equal(weir_find_override(d.t, mapped, 16, &bits), WEIR_OVERRIDE_ALLOW);
+    assert_int_equal(bits, 24);
+    for (size_t length = 0; length < 17; length++) {
+        assert_int_equal(weir_find_override(d.t, mapped, length, NULL),
+                         length == 16 ? WEIR_OVERRIDE_ALLOW : WEIR_NO_OVERRIDE);
+    }
+    assert_int_equal(weir_find_override(NULL, mapped, 16, NULL), WEIR_NO_OVERRIDE);
+    set("*:198.51.100.7", "deny until 1999-12-01"); /* it is over */
+    assert_int_equal(weir_find_override(d.t, "\xc6\x33\x64\x07", 4, NULL), WEIR_NO_OVERRIDE);
+    give_form(weir_address_form(64)); /* with it, the policy has them */
+    assert_int_equal(passes_address("p", "2001:db8::", 8), 1000);
+    assert_int_equal(passes_address("p/pro", "198.51.101.9", 8), 1000);
+    weir_stats stats;
+    weir_get_stats(d.w, &stats);
+    assert_int_equal(stats.override_count, 2); /* those in force, once each */
+    static const char *const none[] = {"*:",
+                                       "*:partner",
+                                       "*:198.51.100.7/24",
+                                       "*:198.51.100.0/33",
+                                       "*:%c6%33%64",
+                                       "*:2001:db8::/129",
+                                       "*:~00112233445566778899aabbccddeeff"};
+    for (size_t i = 0; i < COUNT_OF(none); i++) {
+        refuse(none[i], "allow", -EINVAL, "is none; give one such as *:198.51.100.7, or a network");
+    }
+    refuse("*:198.51.100.7", "200", -EINVAL, "\"200\" is no value for all policies; give \"allow\" or \"deny\"");
+    refuse("*:198.51.100.7", "allow until x", -EINVAL, "\"until x\" is no end");
+    refuse("*:198.51.100.9", NULL, -ENOENT, "there is no entry \"*:198.51.100.9\"");
+    refuse("**:198.51.100.9", "allow", -ENOENT, "there is no policy");
+}
+
 static void test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have(void **state)
 {
     (void) state;
@@ -755,6 +967,8 @@ int main(void)
         desk_test(test_a_list_has_an_end),
         desk_test(test_keys_that_are_addresses_are_named_as_addresses),
         desk_test(test_a_client_of_two_families_has_one_key_whatever_form_its_policy_has),
+        desk_test(test_an_override_of_all_policies_is_one_of_each_whose_keys_lie_in_it),
+        desk_test(test_names_and_values_of_all_policies),
         desk_test(test_a_name_that_no_key_has_is_refused_with_the_form_it_should_have),
         desk_test(test_the_smallest_network_holds),
         desk_test(test_networks_agree_with_a_list_that_is_looked_through),
