@@ -288,7 +288,7 @@ static void lose_twice(struct transport *t, struct loopback_fleet *fleet, struct
         for (size_t i = 0; i < count; i++) {
             const size_t by = (first + i) % AUTHORS;
             authors[by].count += 1 + random_below(&rng, 100);
-            authors[by].refunds += lost == 2 ? random_below(&rng, 40) : 0;
+            authors[by].refunds += lost == 2 ? random_below(&rng, authors[by].count) : 0; /* no more than it has had */
             tat_us = tell_of_bucket(t, &authors[by], by, lost == 0);
         }
         for (size_t by = 0; by < AUTHORS; by++) {

@@ -159,9 +159,11 @@ static void repair_record(struct record *record, const struct report *report, co
         record->known = report->known;
     }
     const int64_t there = record->net - (int64_t) of->units + (int64_t) of->refunded;
-    if (record->known != 0 && there > (int64_t) record->known) {
-        const uint64_t more_us = units_time_us((uint64_t) there - record->known, report->unit_ps);
-        record->tat_us = max_u64(record->tat_us, record->from_us + more_us);
+    if (record->known != 0) {
+        const int64_t more = there - (int64_t) record->known;
+        const uint64_t time_us = muldiv_ceil(more > 0 ? (uint64_t) more : 0, report->unit_ps, 1000000);
+        const uint64_t less_us = muldiv_floor(more < 0 ? (uint64_t) -more : 0, report->unit_ps, 1000000);
+        record->tat_us = max_u64(record->tat_us, saturating_sub(record->from_us + time_us, less_us));
     }
 }
 

@@ -81,7 +81,7 @@ local function repair(key, tat, seen, known, there, unit_ps)
     if new_field ~= field and units > 0 then
         call('HSET', key, 'base', new_field)
     end
-    if units > 0 and there > units then
+    if units > 0 then
         tat = max(tat, from + ceil((there - units) * unit_ps / 1000000))
     end
     return tat
