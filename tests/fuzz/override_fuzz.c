@@ -19,7 +19,7 @@
 /* The least size of a key whose text may be that of a hash. */
 #define HASHED_TEXT_SIZE 33
 
-/* Policies whose keys are bytes, and addresses of each form. */
+/* Policies whose keys are bytes, addresses of each form, and networks. */
 static struct policy_names names;
 
 static void make_names(void)
@@ -31,6 +31,8 @@ static void make_names(void)
     for (size_t i = 0; i < COUNT_OF(forms); i++) {
         CHECK(policy_names_set_form(&names, forms[i].name, weir_address_form(forms[i].bits)) == 0);
     }
+    CHECK(policy_names_set_form(&names, "n16", weir_network_form(4, 16)) == 0);
+    CHECK(policy_names_set_form(&names, "n20", weir_network_form(6, 20)) == 0);
 }
 
 static bool is_same_name(const struct entry_name *a, const struct entry_name *b)
@@ -52,7 +54,9 @@ static void check_name(const char *text)
         return;
     }
     CHECK(name.length <= KEY_FORM_SIZE);
-    CHECK(name.kind != ENTRY_NETWORK || name.network.bits < 8 * name.network.length);
+    /* Of all policies a single address is a network, too. */
+    CHECK(name.kind != ENTRY_NETWORK ||
+          name.network.bits < 8 * name.network.length + (entry_name_is_of_all(&name) ? 1 : 0));
     entry_name_write(&name, written);
     CHECK(memchr(written, '\0', sizeof(written)) != NULL);
     CHECK(entry_name_read(&names, written, &again, &error) == 0);
@@ -134,6 +138,23 @@ static void check_value(const char *text, size_t limit_count)
     CHECK(value.override == again.override && value.until_ns == again.until_ns);
 }
 
+/* A value for all policies is a word, which each policy reads as the same. */
+static void check_value_of_all(const char *text)
+{
+    static const weir_limit limit = {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = NS_PER_S, .burst = 20};
+    static const weir_policy policy = {.name = "api", .limits = &limit, .limit_count = 1};
+    struct entry_value value;
+    struct entry_value of_one;
+    weir_error error = {.code = 0};
+    if (entry_value_read_all(text, &value, &error) != 0) {
+        check_sentence(error.message, sizeof(error.message));
+        return;
+    }
+    CHECK(value.override == OVERRIDE_ALLOW || value.override == OVERRIDE_DENY);
+    CHECK(entry_value_read(&policy, text, &of_one, NULL) == 0);
+    CHECK(value.override == of_one.override && value.until_ns == of_one.until_ns);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct input in = {data, data + size};
@@ -146,6 +167,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const char *until = strstr(value, " until ");
     check_name(name);
     check_value(value, limit_count);
+    check_value_of_all(value);
     check_until(until != NULL ? until + strlen(" until ") : value);
     free(name);
     free(value);

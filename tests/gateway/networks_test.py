@@ -232,10 +232,12 @@ def test_an_entry_of_a_single_policy_stands_above_one_of_all_for_the_same_networ
     text = policies_of(source=4, network24=6, overall=1000) + lines_of({"127.0.0.0/24": "allow", "127.0.1.0/24": "deny"}) + \
         "  source:127.0.0.7: deny\n  source:127.0.1.7: allow\n  network24:127.0.1.0/24: 2\n"
     with Fixture(policies=text, threads=1) as f:
-        assert offer(f, *[("127.0.0.8", 1)] * 9, ("127.0.0.7", 1)) == [True] * 9 + [False]
+        passed = offer(f, *[("127.0.0.8", 1)] * 9, ("127.0.0.7", 1))
+        assert passed == [True] * 9 + [False], passed
         # Of the network that is denied one source is allowed, and the network has a number of its own.
-        assert offer(f, *[("127.0.1.7", 1)] * 3, ("127.0.1.8", 1)) == [True] * 2 + [False] * 2
-        assert f.status()["dropped"] == f.status()["dropped"] | {"source": 2, "network24": 1}
+        assert offer(f, ("127.0.1.8", 1), *[("127.0.1.7", 1)] * 3) == [False] + [True] * 2 + [False]
+        dropped = f.status()["dropped"]
+        assert dropped == dropped | {"source": 2, "network24": 1}, dropped
         for wrong, says in (("*:127.0.0.1/24", "is none; give one such as *:198.51.100.7"), ("*:partner", "is none; give one such as")):
             said = reload(f, policies_of(source=4, network24=6, overall=9) + f'overrides: {{"{wrong}": deny}}\n', good=False)
             assert says in said, said
