@@ -265,7 +265,7 @@ bool check_all_requested(struct weir_thread *t, const weir_requests *requests, s
     const uint64_t *costs = requests->costs != NULL ? requests->costs + i * width : ones;
     struct slot *slots[WEIR_MAX_KEYS_AT_ONCE];
     const size_t granted = find_granted(t, keys, costs, width, slots);
-    if (likely(granted == width)) {
+    if (likely(granted == width && width != 0)) {
         spend_grants(t, slots, costs, width, false, NULL);
         count_more_keys(t, width);
         return true;

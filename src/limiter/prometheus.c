@@ -26,9 +26,7 @@ static void add_seconds(struct text *text, const char *name, const char *help, i
 static void add_policies(struct text *text, const weir *w)
 {
     const struct policy_set *set = process_policies(&w->limiter.process); /* under the policy lock */
-    text_add(text,
-             "# HELP weir_checks_total Checks, by policy and answer. A request of several policies counts for each "
-             "that let it pass, or for the one that denied it.\n# TYPE weir_checks_total counter\n");
+    text_add(text, "# HELP weir_checks_total Checks, by policy and answer.\n# TYPE weir_checks_total counter\n");
     for (size_t id = 1; id <= w->names.count; id++) {
         const struct policy_sums sums = policy_sums_read(&w->limiter, (weir_policy_id) id);
         text_add(text, "weir_checks_total{policy=\"%s\",answer=\"allowed\"} %" PRIu64 "\n", w->names.names[id],

@@ -61,7 +61,7 @@ def test_sources_with_ever_new_ports_end_their_own_sessions():
             assert len(backend.homes[PLAYER]) == 1, backend.homes[PLAYER]
             f.until(lambda: f.status()["offered"] == sent)
             status = f.status()
-            assert status["evicted_used"] > 1000 and status["evicted_sessions"] == 1201 - 64, status
+            assert 1000 < status["evicted_used"] <= status["evicted_sessions"], status  # the kernel may give a port again
             assert evicted(f, "used") == status["evicted_used"]
             assert f.log.read_text().count("64 sessions for each thread are too few: new clients end sessions that are in use") == 1
     in_a_network_of_its_own(inside)
