@@ -272,7 +272,8 @@ class Drawn:
 def told(nginx, number):
     """What the log says of a request: each sentence with its level, and apart from it the excess."""
     excess = r"\d+\.\d{3}(?=,? by)"
-    return sorted((level, re.sub(excess, "N", sentence), float((re.findall(excess, sentence) or "0")[0]))
+    zone = r'(?<=delaying request, excess: N, by zone ").*(?=")'  # of two that delay for as long, milliseconds decide
+    return sorted((level, re.sub(zone, "Z", re.sub(excess, "N", sentence)), float((re.findall(excess, sentence) or "0")[0]))
                   for level, sentence in nginx.said[number])
 
 
