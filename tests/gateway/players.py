@@ -81,13 +81,12 @@ class Players(Served):
 
 class Backend(Served):
     """
-    Answers each packet after `delay` seconds, which may be a function of the client, and then every `again` seconds, for
-    as long as it is open.
+    Answers each packet after `delay` seconds, and then every `again` seconds, for as long as it is open. Clients in `holds`
+    are answered when it was emptied.
     """
 
-    def __init__(self, delay, again=None):
-        self.delay = delay if callable(delay) else lambda _: delay
-        self.again = again
+    def __init__(self, delay=0, again=None, holds=()):
+        self.delay, self.again, self.holds = delay, again, holds
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
         self.socket.bind(("127.0.0.1", gateway_demo.free_port(socket.SOCK_DGRAM)))
@@ -101,6 +100,9 @@ class Backend(Served):
             now = time.monotonic()
             while due and due[0][0] <= now:
                 at, data, home = heapq.heappop(due)
+                if struct.unpack("I", data[:4])[0] in self.holds:
+                    heapq.heappush(due, (now + 0.05, data, home))
+                    continue
                 try:
                     self.socket.sendto(data, home)
                 except ConnectionRefusedError:
@@ -119,7 +121,7 @@ class Backend(Served):
             self.owners.setdefault(home[1], set()).add(number)
             if not self.again or (number, home) not in told:
                 told.add((number, home))
-                heapq.heappush(due, (now + self.delay(number), data, home))
+                heapq.heappush(due, (now + self.delay, data, home))
 
 
 class Gateway(Fixture):

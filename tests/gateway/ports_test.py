@@ -20,7 +20,7 @@ from support import ask, Fixture, gateway_demo, in_a_network_of_its_own, run
 
 def test_ports_of_evicted_clients_are_given_to_nobody():
     def inside():
-        with Backend(1) as backend, Gateway("--sessions", 16, "--port-rest", 3600, backends=[backend], ports=(40000, 40023)) as f, Players(f.port) as players:
+        with Backend(holds=range(200)) as backend, Gateway("--sessions", 16, "--port-rest", 3600, backends=[backend], ports=(40000, 40023)) as f, Players(f.port) as players:
             players.send(0)
             until(lambda: backend.count == 1)
             for number in range(1, 101):
@@ -32,6 +32,7 @@ def test_ports_of_evicted_clients_are_given_to_nobody():
             assert status["evicted_sessions"] == 24 - 16 and status["sessions"] == 16, status
             assert f"weir_gateway_without_port_packets_total {101 - 24}" in f.get("/metrics")
             assert f.log.read_text().count("none of 24 local ports has rested for 3600 s: packets of new clients are dropped") == 1
+            backend.holds = ()
             until(lambda: players.right == 16)
             time.sleep(0.5)  # all answers have left by now
             assert players.wrong == [] and players.right == 16, players.wrong
@@ -135,7 +136,7 @@ def test_players_keep_their_ports_while_one_gateway_takes_over_from_another():
 
 def test_answers_of_a_backend_that_was_left_reach_nobody_else():
     def inside():
-        with Backend(1) as left, Backend(1) as stays:
+        with Backend(holds=range(100)) as left, Backend(holds=range(100)) as stays:
             f = Gateway.__new__(Gateway)
             f.make_place("")
             with f.starting():
@@ -154,14 +155,16 @@ def test_answers_of_a_backend_that_was_left_reach_nobody_else():
                 for number in range(100, 300):
                     players.send(number)
                 f.until(lambda: f.status()["offered"] == 300)
-                assert stays.count == 200 - left.count and f.status()["without_port"] == 100, f.status()
+                until(lambda: stays.count == 200 - left.count)
+                assert f.status()["without_port"] == 100, f.status()
+                left.holds = stays.holds = ()
                 # Who comes back has its port again, towards the other backend.
                 before = stays.count
                 for number in range(100):
                     players.send(number)
                 f.until(lambda: stays.count == before + 100)
-                until(lambda: len(players.answered) >= 100)
-                time.sleep(1)
+                until(lambda: players.answered.issuperset(range(100)))
+                time.sleep(0.5)
                 assert players.wrong == [], players.wrong
                 for number, home in left.homes.items():
                     assert home == stays.homes[number], number
@@ -170,7 +173,7 @@ def test_answers_of_a_backend_that_was_left_reach_nobody_else():
 
 def test_a_client_that_was_silent_for_long_leaves_its_port_to_rest():
     def inside():
-        with Backend(2.5) as backend, Gateway("--idle", 1, "--port-rest", 3600, backends=[backend], ports=(40000, 40015)) as f, Players(f.port) as players:
+        with Backend(holds=range(200)) as backend, Gateway("--idle", 1, "--port-rest", 3600, backends=[backend], ports=(40000, 40015)) as f, Players(f.port) as players:
             for number in range(16):
                 players.send(number)
             f.until(lambda: backend.count == 16 and f.status()["offered"] == 16)
@@ -179,14 +182,15 @@ def test_a_client_that_was_silent_for_long_leaves_its_port_to_rest():
                 players.send(number)
             f.until(lambda: f.status()["offered"] == 32)
             assert f.status()["without_port"] == 16 and backend.count == 16
-            time.sleep(1.5)
+            backend.holds = ()
+            time.sleep(0.5)
             assert players.wrong == [] and players.right == 0
     in_a_network_of_its_own(inside)
 
 
 def test_packets_of_strangers_to_its_ports_reach_no_client():
     def inside():
-        with Backend(0) as backend, Gateway("--sessions", 16, "--port-rest", 1, backends=[backend], ports=(40000, 40999)) as f, Players(f.port) as players:
+        with Backend() as backend, Gateway("--sessions", 16, "--port-rest", 1, backends=[backend], ports=(40000, 40999)) as f, Players(f.port) as players:
             stopped = threading.Event()
 
             def spray():
@@ -217,7 +221,7 @@ def test_packets_of_strangers_to_its_ports_reach_no_client():
 
 def test_gateways_with_one_directory_share_what_rests():
     def inside():
-        with Backend(1) as backend, Gateway("--port-rest", 3600, backends=[backend], ports=(40000, 40031)) as f, Players(f.port) as players:
+        with Backend(holds=range(200)) as backend, Gateway("--port-rest", 3600, backends=[backend], ports=(40000, 40031)) as f, Players(f.port) as players:
             other = gateway_demo.free_port(socket.SOCK_DGRAM)
             http = gateway_demo.free_port(socket.SOCK_STREAM)
             for number in range(32):
@@ -234,7 +238,8 @@ def test_gateways_with_one_directory_share_what_rests():
                     others.send(number)
                 f.until(lambda: gateway_demo.status(http)["offered"] == 32)
                 assert gateway_demo.status(http)["without_port"] == 32
-                time.sleep(1.2)
+                backend.holds = ()
+                time.sleep(0.5)
                 assert others.wrong == [] and others.right == 0
     in_a_network_of_its_own(inside)
 

@@ -22,7 +22,7 @@ def evicted(f, state):
 
 def test_a_player_keeps_its_port_beside_sources_that_come_once():
     def inside():
-        with Backend(0) as backend, Gateway("--sessions", 64, "--port-rest", 1, backends=[backend]) as f, Players(f.port) as players:
+        with Backend() as backend, Gateway("--sessions", 64, "--port-rest", 600, backends=[backend]) as f, Players(f.port) as players:
             for number in range(4000):
                 if number % 200 == 0:  # its session makes way once, before it has come back
                     players.send(PLAYER)
@@ -42,7 +42,7 @@ def test_a_player_keeps_its_port_beside_sources_that_come_once():
 
 def test_sources_with_ever_new_ports_end_their_own_sessions():
     def inside():
-        with Backend(0) as backend, Gateway("--sessions", 64, "--port-rest", 1, backends=[backend]) as f, Players(f.port) as players:
+        with Backend() as backend, Gateway("--sessions", 64, "--port-rest", 600, backends=[backend]) as f, Players(f.port) as players:
             sent = 0
 
             def send(send_one):
@@ -70,14 +70,15 @@ def test_sources_with_ever_new_ports_end_their_own_sessions():
 def test_a_query_that_waits_outlives_those_that_were_answered():
     def inside():
         waiters = 300
-        with Backend(lambda number: 2.5 if number < waiters else 0) as backend, \
-                Gateway("--sessions", 512, "--port-rest", 1, backends=[backend]) as f, Players(f.port) as players:
+        with Backend(holds=range(waiters)) as backend, \
+                Gateway("--sessions", 512, "--port-rest", 600, backends=[backend]) as f, Players(f.port) as players:
             for number in range(waiters):
                 players.send(number)
                 until(lambda number=number: backend.count == number + 1)
             for number in range(waiters, waiters + 3000):
                 players.send(number)
                 until(lambda number=number: number in players.answered)
+            backend.holds = ()
             until(lambda: len(players.answered) == waiters + 3000)
             status = f.status()
             assert status["evicted_waiting"] == status["evicted_used"] == 0, status

@@ -270,11 +270,10 @@ class Drawn:
 
 
 def told(nginx, number):
-    """What the log says of a request: each sentence with its level, and apart from it the excess."""
-    excess = r"\d+\.\d{3}(?=,? by)"
-    zone = r'(?<=delaying request, excess: N, by zone ").*(?=")'  # of two that delay for as long, milliseconds decide
-    return sorted((level, re.sub(zone, "Z", re.sub(excess, "N", sentence)), float((re.findall(excess, sentence) or "0")[0]))
-                  for level, sentence in nginx.said[number])
+    """What the log says of a request: each sentence with its level, and apart from it the zone that delays, and the excess."""
+    excess, delaying = r"\d+\.\d{3}(?=,? by)", r'(?<=, by zone ").*(?=")'
+    return sorted((level, re.sub(delaying, "Z", re.sub(excess, "N", sentence)), (re.findall(delaying, sentence) or [""])[0],
+                   float((re.findall(excess, sentence) or "0")[0])) for level, sentence in nginx.said[number])
 
 
 def found(nginx, numbers, request, clients):
@@ -286,11 +285,17 @@ def found(nginx, numbers, request, clients):
 
 
 def agree(stock, weir):
-    """An excess sinks with time, which passes between the two; nginx's sinks by 16 thousandths in a second of 1r/m."""
+    """
+    An excess sinks with time, which passes between the two; nginx's sinks by 16 thousandths in a second of 1r/m. Of two
+    zones that delay for as long, milliseconds decide which is named, and with it the excess.
+    """
     def but_excess(several):
         return [(outcome, [sentence[:2] for sentence in sentences]) for outcome, sentences in several]
-    pairs = zip(*[[sentence[2] for _, sentences in several for sentence in sentences] for several in (stock, weir)])
-    return but_excess(stock) == but_excess(weir) and all(abs(one - other) < 0.5 for one, other in pairs)
+
+    def part(several, index):
+        return [sentence[index] for _, sentences in several for sentence in sentences]
+    return but_excess(stock) == but_excess(weir) and (
+        part(stock, 2) != part(weir, 2) or all(abs(one - other) < 0.5 for one, other in zip(part(stock, 3), part(weir, 3))))
 
 
 def ask_both(pair, drawn, server, count, seen):
