@@ -95,7 +95,7 @@ static const char *look_at(struct handed *handed)
     if (strcmp(handed->name, METRICS_NAME) == 0) {
         return "is of UDP, and metrics are served over TCP; give ListenStream=";
     }
-    if ((domain == AF_INET ? handed->address.u.v4.sin_port : handed->address.u.v6.sin6_port) == 0) {
+    if (address_port(&handed->address) == 0) {
         return "is bound to no port";
     }
     return is_connected(handed->fd) ? "is connected to one client" : NULL;

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/socket.h>
 
 struct address {
@@ -46,6 +47,23 @@ bool address_parse(const char *text, struct address *out);
 
 /* Stands for every address of this host. */
 bool address_is_any(const struct address *address);
+
+/* The address alone, of IPv6; one of IPv4 in its mapped form (::ffff:198.51.100.7). */
+static inline struct in6_addr address_mapped(const struct address *address)
+{
+    struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    if (address->u.any.sa_family != AF_INET) {
+        return address->u.v6.sin6_addr;
+    }
+    memcpy(&mapped.s6_addr[12], &address->u.v4.sin_addr, 4);
+    return mapped;
+}
+
+/* In network byte order. */
+static inline in_port_t address_port(const struct address *address)
+{
+    return address->u.any.sa_family == AF_INET ? address->u.v4.sin_port : address->u.v6.sin6_port;
+}
 
 bool address_is_same(const struct address *a, const struct address *b);
 

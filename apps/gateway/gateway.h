@@ -159,8 +159,8 @@ struct gateway {
     struct forward *forward; /* NULL: all packets go by sockets */
     struct record *record;   /* NULL: denied packets are not recorded */
     struct ports *ports;
-    /* Second in which the log said that no port had rested, or that a session made way that was needed; 0: never. */
-    _Atomic uint32_t ports_told, evictions_told;
+    /* For log_is_due(): no port had rested; a session made way that was needed; a loop was found. */
+    _Atomic uint32_t ports_told, evictions_told, loops_told;
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];
     struct checker *checker;

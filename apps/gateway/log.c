@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,9 @@
 #define PLAIN_SIZE   (2 * MESSAGE_SIZE)
 #define FIELD_SIZE   512
 #define LINE_SIZE    (3 * PLAIN_SIZE)
+
+/* Seconds between two lines of one kind that log_is_due() allows. */
+#define DUE_SECONDS 60
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -229,6 +233,13 @@ void log_event(weir_log_level level, const struct log_field *fields, size_t fiel
     va_start(arguments, format);
     write_format(level, fields, field_count, format, arguments);
     va_end(arguments);
+}
+
+bool log_is_due(_Atomic uint32_t *last, uint32_t now)
+{
+    uint32_t written = atomic_load_explicit(last, memory_order_relaxed);
+    return (written == 0 || now - written >= DUE_SECONDS) &&
+           atomic_compare_exchange_strong_explicit(last, &written, now, memory_order_relaxed, memory_order_relaxed);
 }
 
 void log_line(weir_log_level level, const char *format, ...)

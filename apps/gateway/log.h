@@ -44,6 +44,12 @@ struct log_field {
     uint64_t number;
 };
 
+/*
+ * Whether to write a line that all threads together write once a minute at most. *last: the second in which it was
+ * written, or 0; `now`: the second.
+ */
+bool log_is_due(_Atomic uint32_t *last, uint32_t now);
+
 __attribute__((format(printf, 2, 3))) void log_line(weir_log_level level, const char *format, ...);
 __attribute__((format(printf, 4, 5))) void log_event(weir_log_level level, const struct log_field *fields,
                                                      size_t field_count, const char *format, ...);

@@ -38,9 +38,6 @@
 /* The addresses of this host are read again after so long. */
 #define LOCALS_SECONDS 2
 
-/* The log says at most that often that a loop was found. */
-#define TOLD_SECONDS 60
-
 static const char question_mark[LOOPS_QUESTION_SIZE - LOOPS_NONCE_SIZE + 1] = "weir: a gateway?";
 static const char answer_mark[LOOPS_QUESTION_SIZE - LOOPS_NONCE_SIZE + 1] = "weir: a gateway.";
 
@@ -51,15 +48,7 @@ static const uint16_t services[] = {7, 13, 17, 19, 37};
 
 static struct loops_end end_of(const struct address *address)
 {
-    struct loops_end end = {.address = {.s6_addr = {[10] = 0xff, [11] = 0xff}}};
-    if (address->u.any.sa_family == AF_INET) {
-        memcpy(&end.address.s6_addr[12], &address->u.v4.sin_addr, 4);
-        end.port = address->u.v4.sin_port;
-    } else {
-        end.address = address->u.v6.sin6_addr;
-        end.port = address->u.v6.sin6_port;
-    }
-    return end;
+    return (struct loops_end){address_mapped(address), address_port(address)};
 }
 
 static bool is_same(const struct loops_end *a, const struct loops_end *b)
@@ -113,11 +102,12 @@ void loops_update(struct loops *loops)
     }
 }
 
-int loops_open(struct loops *loops, struct listeners *listeners, const struct backends_view *view)
+int loops_open(struct loops *loops, struct listeners *listeners, const struct backends_view *view,
+               _Atomic uint32_t *told)
 {
     const int type = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
     const int off = 0;
-    *loops = (struct loops){.listeners = listeners, .view = view, .fd = socket(AF_INET6, type, 0)};
+    *loops = (struct loops){.listeners = listeners, .view = view, .told = told, .fd = socket(AF_INET6, type, 0)};
     if (loops->fd >= 0) {
         (void) setsockopt(loops->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)); /* IPv4 as well */
     } else {
@@ -231,11 +221,11 @@ static void answer(struct loops *loops, const struct loops_packet *packet, uint3
     (void) sendmsg(packet->socket->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A packet that may be one that loops_take() looks for. */
-static bool take_slow(struct loops *loops, const struct loops_packet *packet, uint32_t now)
+/* A packet that may be one that loops_take() looks for. `port`: it may be of an invalid source. */
+static bool take_slow(struct loops *loops, const struct loops_packet *packet, bool port, uint32_t now)
 {
     const struct loops_end end = end_of(packet->from);
-    if (is_invalid(loops, &end, now)) {
+    if (port && is_invalid(loops, &end, now)) {
         loops->invalid_sources++;
         return true;
     }
@@ -252,11 +242,9 @@ static bool take_slow(struct loops *loops, const struct loops_packet *packet, ui
 
 bool loops_take(struct loops *loops, const struct loops_packet *packet, uint32_t now)
 {
-    const uint16_t port =
-        packet->from->u.any.sa_family == AF_INET ? packet->from->u.v4.sin_port : packet->from->u.v6.sin6_port;
-    const bool is_near =
-        (loops->ports & port_bit(port)) != 0 || loops->found_count != 0 || packet->size == LOOPS_QUESTION_SIZE;
-    return is_near && take_slow(loops, packet, now);
+    const bool port = (loops->ports & port_bit(address_port(packet->from))) != 0;
+    const bool is_near = port || loops->found_count != 0 || packet->size == LOOPS_QUESTION_SIZE;
+    return is_near && take_slow(loops, packet, port, now);
 }
 
 /* An address as the socket of the questions takes it. */
@@ -269,7 +257,7 @@ static struct address address_for(const struct loops *loops, const struct addres
     memset(&to, 0, sizeof(to));
     to.u.v6.sin6_family = AF_INET6;
     to.u.v6.sin6_port = client->u.v4.sin_port;
-    to.u.v6.sin6_addr = end_of(client).address;
+    to.u.v6.sin6_addr = address_mapped(client);
     to.length = sizeof(to.u.v6);
     return to;
 }
@@ -314,10 +302,9 @@ static void tell(struct loops *loops, const struct loops_end *end, uint32_t now)
 {
     const bool v4 = IN6_IS_ADDR_V4MAPPED(&end->address);
     char host[INET6_ADDRSTRLEN] = "";
-    if (loops->told != 0 && now - loops->told < TOLD_SECONDS) {
+    if (!log_is_due(loops->told, now)) {
         return;
     }
-    loops->told = now;
     (void) inet_ntop(v4 ? AF_INET : AF_INET6, &end->address.s6_addr[v4 ? 12 : 0], host, sizeof(host));
     log_line(WEIR_LOG_WARNING,
              "a loop with %s%s%s:%u, which answers what it is sent as another gateway does: its packets are dropped "

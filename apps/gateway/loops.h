@@ -75,12 +75,13 @@ struct loops {
         uint32_t until; /* second */
     } found[LOOPS_FOUND_MAX];
     uint32_t answer_second, answers;         /* given in that second */
-    uint32_t told;                           /* second of the last line in the log; 0: none */
+    _Atomic uint32_t *told;                  /* of all threads: see log_is_due() */
     uint64_t invalid_sources, looped, loops; /* packets, packets, found clients */
 };
 
-/* Opens the socket of the questions. 0 or a negative errno value. `listeners` and `view` outlive it. */
-int loops_open(struct loops *loops, struct listeners *listeners, const struct backends_view *view);
+/* Opens the socket of the questions. 0 or a negative errno value. `listeners`, `view` and `told` outlive it. */
+int loops_open(struct loops *loops, struct listeners *listeners, const struct backends_view *view,
+               _Atomic uint32_t *told);
 void loops_close(struct loops *loops);
 
 /* Learns what is new of listeners and backends. Costs two loads where nothing is. */

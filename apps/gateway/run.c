@@ -9,9 +9,6 @@
 #include "log.h"
 #include "refusal.h"
 
-/* How often the log says at most that there is no port, or too little room. */
-#define TOLD_SECONDS 60
-
 bool run_is_same_client(const struct loop *loop, size_t a, size_t b)
 {
     return a == b || (address_is_same(&loop->requests.from[a], &loop->requests.from[b]) &&
@@ -49,19 +46,11 @@ static uint64_t evicted_needed(const struct loop *loop)
     return loop->sessions.evicted[USE_WAITING] + loop->sessions.evicted[USE_USED];
 }
 
-/* Whether a line is to be written that all threads together write once a minute. */
-static bool is_to_be_told(_Atomic uint32_t *last, uint32_t now)
-{
-    uint32_t told = atomic_load_explicit(last, memory_order_relaxed);
-    return (told == 0 || now - told >= TOLD_SECONDS) &&
-           atomic_compare_exchange_strong_explicit(last, &told, now, memory_order_relaxed, memory_order_relaxed);
-}
-
 /* Says that new clients find no port. */
 static void tell_of_ports_slow(const struct loop *loop)
 {
     struct gateway *gateway = loop->worker->gateway;
-    if (is_to_be_told(&gateway->ports_told, loop->now)) {
+    if (log_is_due(&gateway->ports_told, loop->now)) {
         log_line(WEIR_LOG_WARNING,
                  "none of %u local ports has rested for %u s: packets of new clients are dropped; widen "
                  "net.ipv4.ip_local_port_range, bound new clients by \"overall\", or give a shorter --port-rest",
@@ -74,7 +63,7 @@ static void tell_of_evictions_slow(struct loop *loop)
 {
     struct gateway *gateway = loop->worker->gateway;
     loop->evicted_needed = evicted_needed(loop);
-    if (is_to_be_told(&gateway->evictions_told, loop->now)) {
+    if (log_is_due(&gateway->evictions_told, loop->now)) {
         log_line(WEIR_LOG_WARNING,
                  "%u sessions for each thread are too few: new clients end sessions that are in use, or that wait for "
                  "an answer; give more --sessions, or bound new clients by \"overall\"",

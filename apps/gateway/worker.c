@@ -388,7 +388,7 @@ static int open_loops(struct worker *worker)
 {
     struct loop *loop = worker->loop;
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = &loop->loops};
-    const int result = loops_open(&loop->loops, &worker->gateway->listeners, &loop->view);
+    const int result = loops_open(&loop->loops, &worker->gateway->listeners, &loop->view, &worker->gateway->loops_told);
     if (result == 0 && epoll_ctl(worker->epoll_fd, EPOLL_CTL_ADD, loop->loops.fd, &event) != 0) {
         return -errno;
     }

@@ -27,14 +27,8 @@ static struct material material_of(const char *kind, const struct address *addre
     struct material material;
     memset(&material, 0, sizeof(material));
     (void) memcpy(material.kind, kind, strlen(kind));
-    if (address->u.any.sa_family == AF_INET) {
-        memset(&material.address.s6_addr[10], 0xff, 2);
-        memcpy(&material.address.s6_addr[12], &address->u.v4.sin_addr, 4);
-        material.port = address->u.v4.sin_port;
-    } else {
-        material.address = address->u.v6.sin6_addr;
-        material.port = address->u.v6.sin6_port;
-    }
+    material.address = address_mapped(address);
+    material.port = address_port(address);
     return material;
 }
 

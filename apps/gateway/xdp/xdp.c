@@ -190,7 +190,7 @@ void xdp_set_listener(struct xdp *xdp, unsigned number, const struct address *li
         memcpy(&listener->address4, &listen->u.v6.sin6_addr.s6_addr[12], sizeof(listener->address4));
     }
     /* The kernel's program finds the address before its port. */
-    __atomic_store_n(&listener->port, v4 ? listen->u.v4.sin_port : listen->u.v6.sin6_port, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&listener->port, address_port(listen), __ATOMIC_SEQ_CST);
     target->listener_count = number < target->listener_count ? target->listener_count : number + 1;
 }
 
