@@ -12,8 +12,8 @@
  *   call                                     may run beside
  *   ---------------------------------------  ---------------------------------------------------------
  *   weir_open, weir_unlink, weir_version,    anything
- *     weir_address_form,
- *     weir_network_form, weir_status_page
+ *     weir_address_form, weir_network_form,
+ *     weir_status_page
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_load_policies_with,                 other
  *     weir_set_key_form, weir_set_override
@@ -529,10 +529,9 @@ typedef struct weir_key_form {
 /*
  * The form of keys that are addresses in network byte order: 4 bytes of IPv4, written as 198.51.100.7, or the first
  * `ipv6_prefix` / 8 bytes of IPv6. `ipv6_prefix` is 128 for whole addresses, written as 2001:db8::1, or 64, 56 or 48,
- * written as 2001:db8::/64. With this form an override may name a network: 198.51.100.0/24, 2001:db8::/32. Read as
- * text,
- * ::ffff:198.51.100.7 is 198.51.100.7 in every spelling, and so are networks. The form is constant and belongs to the
- * library. NULL: there is no form of that `ipv6_prefix`.
+ * written as 2001:db8::/64. With this form an override may name a network: 198.51.100.0/24, 2001:db8::/32. As text
+ * ::ffff:198.51.100.7 is 198.51.100.7, in every spelling, and networks are read in the same way. The form is constant
+ * and belongs to the library. NULL: there is no form of that `ipv6_prefix`.
  * Threads: any.
  */
 WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
@@ -669,10 +668,10 @@ typedef struct weir_key {
 
 /*
  * Hashes a key. `length` is 0 to 65,535 bytes; a longer key is cut there. A policy with a single global key has a key
- * of length 0. 16 bytes that are an IPv6 address which stands for one of IPv4, ::ffff:198.51.100.7, make the key of
- * that address's 4 bytes, as a socket for both families gives an IPv4 client so. Keys are told apart by a 64-bit hash
- * under a secret of this weir. Redis gets the bytes (percent-escaped) of keys of up to 32 bytes, and 12 bytes and a
- * hash of longer keys. Threads: any. Progress: wait-free. Allocates: nothing.
+ * of length 0. A socket for both families gives the address of an IPv4 client as 16 bytes, ::ffff:198.51.100.7; such
+ * a key is that of the address's 4 bytes. Keys are told apart by a 64-bit hash under a secret of this weir. Redis gets
+ * the bytes (percent-escaped) of keys of up to 32 bytes, and 12 bytes and a hash of longer keys.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
  */
 WEIR_API weir_key weir_make_key(const weir *w, weir_policy_id policy, const void *data, size_t length);
 

@@ -72,12 +72,6 @@ static bool merge_window_report(const struct fleet *fleet, const struct merge_ta
     return refunds + answer.reset + less != 0;
 }
 
-/* Whether the fleet has lost units of another node, and so perhaps some of this node's in other records. */
-static bool lost_some(const struct report *report, const struct sync_counts *counts)
-{
-    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->author_count);
-}
-
 static struct publish_input input_of(const struct fleet *fleet, const struct merge_target *target, uint64_t remote)
 {
     return (struct publish_input){.cell = merge_cell(fleet, target),
@@ -92,7 +86,7 @@ static void merge_bucket(struct fleet *fleet, const struct merge_target *target)
     struct sync_full *sync = target->subject.sync;
     const uint64_t had = load_relaxed(&sync->now.remote);
     const bool first = sync->demand.learned_ns == 0;
-    fleet->merge.lost = fleet->merge.lost || (target->listens && lost_some(target->report, &sync->now));
+    fleet->merge.lost = fleet->merge.lost || (target->listens && merge_is_behind(target->report, &sync->now));
     fleet->merge.refunded = merge_bucket_report(fleet, target) || fleet->merge.refunded;
     if (target->listens) {
         demand_remote(sync, &sync->now, target->report);
@@ -106,7 +100,7 @@ static void merge_windows(struct fleet *fleet, const struct merge_target *target
     struct sync_full *sync = target->subject.sync;
     struct sync_counts *counts = target->source->before ? &sync->before : &sync->now;
     const uint64_t had = load_relaxed(&counts->remote);
-    fleet->merge.lost = fleet->merge.lost || (target->listens && lost_some(target->report, counts));
+    fleet->merge.lost = fleet->merge.lost || (target->listens && merge_is_behind(target->report, counts));
     fleet->merge.refunded = merge_window_report(fleet, target) || fleet->merge.refunded;
     if (!target->listens) {
         return;

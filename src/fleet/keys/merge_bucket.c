@@ -90,9 +90,8 @@ bool merge_bucket_report(struct fleet *fleet, const struct merge_target *target)
     acknowledge_bucket(fleet, target, &change);
     change.cleared = load_relaxed(&sync->now.restored) != 0 && report->reset_us != 0;
     change.alone = answer->remote == 0 && !change.in_parts && !change.cleared;
-    const bool behind = count_is_behind(load_relaxed(&sync->now.remote), report->sum, report->author_count);
     const bool knows = sync->demand.learned_ns != 0 && sync->demand.known_rate_id == report->rate_id;
-    const bool learns = listens && !(behind && knows && !change.in_parts && !change.cleared);
+    const bool stays = knows && merge_is_behind(report, &sync->now) && !change.in_parts && !change.cleared;
     struct bucket_news news;
     const struct state merged = move_bucket(fleet, target, &rule, &change, &news);
     if (change.cleared && listens) {
@@ -102,8 +101,8 @@ bool merge_bucket_report(struct fleet *fleet, const struct merge_target *target)
         sync->demand.fraction_ns = sync->demand.shared ? fleet->gather.now_ns : sync->demand.fraction_ns;
         sync->demand.shared = false;
     }
-    /* A record that was lost has the time that one node has seen, and the units of those that have reported since. */
-    if (learns) {
+    /* Where units of others are not in the record yet, its time may be of more than its units: what is known stays. */
+    if (listens && !stays) {
         news.unseen = 0; /* as of the report */
         sync->demand.known_time = change.alone ? merged.a : bucket_news_time(&rule, &news);
         sync->demand.known_rate_id = report->rate_id;

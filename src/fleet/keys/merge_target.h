@@ -27,6 +27,12 @@ static inline struct cell *merge_cell(const struct fleet *fleet, const struct me
     return &fleet->process->table.cells[target->subject.cell];
 }
 
+/* Whether the record lacks units of others that this node knows of: it was lost, and not all have reported since. */
+static inline bool merge_is_behind(const struct report *report, const struct sync_counts *counts)
+{
+    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->author_count);
+}
+
 /* What an answer says of the other nodes and of the author. */
 struct merge_answer {
     uint64_t remote, remote_refunds; /* cumulative */
@@ -40,11 +46,9 @@ static inline struct merge_answer merge_answer_of(const struct report *report, c
                                   .remote_refunds = load_relaxed(&counts->remote_refunds),
                                   .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
     if (listens) {
-        /* R3. Of a record that was lost, the units of some nodes are not there yet; the refunds of others may be of
-         * them. */
-        const bool behind = count_is_behind(answer.remote, report->sum, report->author_count);
+        /* R3. Where units are not there yet, the refunds that are there may be of them. */
         answer.remote = count_remote(answer.remote, report->sum, report->author_count);
-        if (!behind) {
+        if (!merge_is_behind(report, counts)) {
             answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
         }
     }

@@ -103,7 +103,7 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     uint64_t units = report->count;     /* that are in `seen` */
     uint64_t refunds = report->refunds; /* that were taken off `seen` */
     uint64_t seen = whole.a;
-    bool is_counted = false; /* nothing but units that this node knows of is in `seen` */
+    bool is_counted = false; /* the counts have all units that are in `seen` */
     const bool resumed = fleet->news.peers_resume && demand->presumed_rate != 0;
     if (load_relaxed(&sync->allowance.level) != 0 && (presumed_failed(fleet, demand) || resumed)) {
         /*
