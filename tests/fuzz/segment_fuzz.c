@@ -10,38 +10,11 @@
 #include <fcntl.h>
 
 #include "base/atomics.h"
-#include "base/hash.h"
 #include "fuzz.h"
 #include "named/segment_header.h"
+#include "support/some_segment.h"
 
 #define SEGMENT_SIZE UINT64_C(123456)
-
-static weir_options some_options(void)
-{
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 2001;
-    options.max_threads = 5;
-    options.max_log_units = 100003;
-    options.max_processes = 7;
-    options.tick_us = 1009;
-    options.sync_interval_ms = 211;
-    options.redis_timeout_ms = 1013;
-    options.expected_nodes = 17;
-    options.prefix = "weir";
-    options.redis_url = "redis://user:first@10.0.0.5:6379/1";
-    options.fleet_secret = "0123456789abcdef";
-    return options;
-}
-
-static void make_check_good(struct segment_header *header)
-{
-    uint64_t hash[2];
-    const uint32_t ready = load_relaxed(&header->ready);
-    store_relaxed(&header->ready, 0);
-    hash_shared(header, offsetof(struct segment_header, check), hash);
-    header->check = hash[0] ^ hash[1];
-    store_relaxed(&header->ready, ready);
-}
 
 static enum segment_state state_of(const struct segment_header *header, size_t size)
 {

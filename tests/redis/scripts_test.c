@@ -192,17 +192,35 @@ static void expect_all_expire(const struct server *server)
     freeReplyObject(keys);
 }
 
+/* Redis, and the model of its scripts. */
+struct both {
+    struct server server;
+    struct transport *redis, *model;
+    struct loopback_fleet *fleet;
+};
+
+static void both_open(struct both *both)
+{
+    const struct transport_config config = {.timeout_ms = 1000};
+    both->redis = redis_start(&both->server, TIMEOUT_MS);
+    both->fleet = loopback_fleet_new(real_wall_ns, NULL);
+    assert_non_null(both->fleet);
+    assert_int_equal(loopback_transport_open(both->fleet, &config, &both->model, NULL), 0);
+}
+
+static void both_close(struct both *both)
+{
+    both->model->ops->close(both->model);
+    loopback_fleet_free(both->fleet);
+    redis_stop(&both->server, both->redis);
+}
+
 static void test_random_reports_are_answered_as_the_model_answers(void **state)
 {
     (void) state;
     static struct world world;
-    struct server server;
-    struct transport *redis = redis_start(&server, TIMEOUT_MS);
-    struct transport *model = NULL;
-    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
-    const struct transport_config config = {.timeout_ms = 1000};
-    assert_non_null(fleet);
-    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
+    struct both both;
+    both_open(&both);
     memset(&world, 0, sizeof(world));
     world.rng = test_seed();
     world.reset_us = world.from_us = NOW_US;
@@ -224,27 +242,25 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         for (size_t i = 0; i < count; i++) {
             ours[i].now_us = theirs[i].now_us = now_us;
         }
-        if (tell(redis, ours, count) != TRANSPORT_ROUND_DONE) {
-            fail_msg("step %zu: %s", step, redis->ops->problem(redis));
+        if (tell(both.redis, ours, count) != TRANSPORT_ROUND_DONE) {
+            fail_msg("step %zu: %s", step, both.redis->ops->problem(both.redis));
         }
         /* In the order of the reports to Redis: windows, then buckets. */
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             for (size_t i = 0; i < count; i++) {
                 if ((int) theirs[i].kind == kind) {
-                    assert_int_equal(tell(model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
+                    assert_int_equal(tell(both.model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
                     expect_alike(&ours[i], &theirs[i], step);
                     learn(&world, &ours[i]);
                 }
             }
         }
     }
-    expect_all_expire(&server);
+    expect_all_expire(&both.server);
     /* Both ways of a report were taken. */
-    assert_in_range(calls_of(&server, "hincrby"), ROUNDS / 2, UINT32_MAX);
-    assert_in_range(calls_of(&server, "hset"), ROUNDS / 2, UINT32_MAX);
-    model->ops->close(model);
-    loopback_fleet_free(fleet);
-    redis_stop(&server, redis);
+    assert_in_range(calls_of(&both.server, "hincrby"), ROUNDS / 2, UINT32_MAX);
+    assert_in_range(calls_of(&both.server, "hset"), ROUNDS / 2, UINT32_MAX);
+    both_close(&both);
 }
 
 /* Tells what an author has counted of a bucket, and learns from the answer if `listens`. */
@@ -309,22 +325,16 @@ static void lose_twice(struct transport *t, struct loopback_fleet *fleet, struct
 static void test_a_bucket_that_is_lost_twice_has_the_time_of_all_units(void **state)
 {
     (void) state;
-    struct server server;
-    struct transport *redis = redis_start(&server, TIMEOUT_MS);
-    struct transport *model = NULL;
-    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
-    const struct transport_config config = {.timeout_ms = 1000};
-    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
+    struct both both;
+    both_open(&both);
     uint64_t rng = test_seed();
     for (int times = 0; times < 200; times++) {
         const uint64_t seed = random_below(&rng, UINT64_MAX);
-        redis_transport_state(redis)->doubtful = times % 2 == 0;
-        lose_twice(redis, fleet, &server, seed);
-        lose_twice(model, fleet, NULL, seed);
+        redis_transport_state(both.redis)->doubtful = times % 2 == 0;
+        lose_twice(both.redis, both.fleet, &both.server, seed);
+        lose_twice(both.model, both.fleet, NULL, seed);
     }
-    model->ops->close(model);
-    loopback_fleet_free(fleet);
-    redis_stop(&server, redis);
+    both_close(&both);
 }
 
 /* Each report is sent twice, to a record of its own each time: as the transport chooses, and to be merged. */
@@ -618,22 +628,15 @@ static void counts_have_no_end(struct transport *t, enum report_kind kind)
 static void test_counts_have_no_end(void **state)
 {
     (void) state;
-    struct server server;
-    struct transport *redis = redis_start(&server, TIMEOUT_MS);
-    struct transport *model = NULL;
-    struct loopback_fleet *fleet = loopback_fleet_new(real_wall_ns, NULL);
-    const struct transport_config config = {.timeout_ms = 1000};
-    assert_non_null(fleet);
-    assert_int_equal(loopback_transport_open(fleet, &config, &model, NULL), 0);
+    struct both both;
+    both_open(&both);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
-        counts_have_no_end(model, (enum report_kind) kind);
-        counts_have_no_end(redis, (enum report_kind) kind);
-        freeReplyObject(server_command(&server, "FLUSHALL"));
-        loopback_fleet_flush(fleet);
+        counts_have_no_end(both.model, (enum report_kind) kind);
+        counts_have_no_end(both.redis, (enum report_kind) kind);
+        freeReplyObject(server_command(&both.server, "FLUSHALL"));
+        loopback_fleet_flush(both.fleet);
     }
-    model->ops->close(model);
-    loopback_fleet_free(fleet);
-    redis_stop(&server, redis);
+    both_close(&both);
 }
 
 /* As earlier versions have written it, and may still. */

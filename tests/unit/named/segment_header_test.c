@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
-#include "base/hash.h"
 #include "named/segment_header.h"
+#include "support/some_segment.h"
 #include "support/support.h"
 #include "thread/joined.h"
 
@@ -23,24 +23,6 @@
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 static const weir_clock a_clock = {.monotonic_ns = NULL, .wall_ns = real_wall_ns, .arg = NULL};
-
-/* Numbers that no two options share. */
-static weir_options some_options(void)
-{
-    weir_options options = WEIR_OPTIONS_INIT;
-    options.max_keys = 2001;
-    options.max_threads = 5;
-    options.max_log_units = 100003;
-    options.max_processes = 7;
-    options.tick_us = 1009;
-    options.sync_interval_ms = 211;
-    options.redis_timeout_ms = 1013;
-    options.expected_nodes = 17;
-    options.prefix = "weir";
-    options.redis_url = "redis://user:first@10.0.0.5:6379/1";
-    options.fleet_secret = "0123456789abcdef";
-    return options;
-}
 
 /* A header that is ready, made with these options. */
 static struct segment_header made_with(const weir_options *options)
@@ -214,14 +196,9 @@ static void test_a_segment_of_another_namespace_is_refused_where_both_are_known(
     }
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         struct segment_header header = own;
-        uint64_t hash[2];
         header.pid_namespace = rows[i].pids != UINT64_MAX ? own.pid_namespace + rows[i].pids : 0;
         header.time_namespace = rows[i].times != UINT64_MAX ? own.time_namespace + rows[i].times : 0;
-        const uint32_t ready = load_relaxed(&header.ready);
-        store_relaxed(&header.ready, 0);
-        hash_shared(&header, offsetof(struct segment_header, check), hash);
-        header.check = hash[0] ^ hash[1];
-        store_relaxed(&header.ready, ready);
+        make_check_good(&header);
         if (rows[i].begin != NULL) {
             refused(&header, SIZE, &options, -EXDEV, rows[i].begin);
         } else {
