@@ -423,7 +423,8 @@ def test_a_damaged_packet_is_lost_and_counted():
         send_raw(b"damaged", 0x1234, f.port)
         f.until(lambda: f.count()["lost"] == 1)
         client.ask()
-        assert f.status()["offered"] == before["offered"] + 1 and b"damaged" not in backend.last
+        f.until(lambda: f.status()["offered"] == before["offered"] + 1)
+        assert b"damaged" not in backend.last
 
 
 def send_from(source, to, payload):

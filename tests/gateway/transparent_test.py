@@ -88,7 +88,8 @@ def test_the_backend_sees_the_client_and_its_answers_come_home():
                 with socket_on(CLIENTS, source) as client:
                     for _ in range(2):
                         assert ask(f, client, "10.78.1.1") == [source, str(client.getsockname()[1])]
-        assert len(seen) + len(also) == 20 and f.status()["replies"] == 20 and f.status()["unsendable"] == 0
+        f.until(lambda: f.status()["replies"] == 20)
+        assert len(seen) + len(also) == 20 and f.status()["unsendable"] == 0
 
 
 def test_a_late_answer_reaches_its_client_or_nobody():
