@@ -101,7 +101,7 @@ def test_sockets_that_are_handed_over_are_served():
             port = first.getsockname()[1]
             ask_many(port)
             assert check_sockets(f.child) > threads
-            assert offered_of(f) == {f"127.0.0.1:{port}": 60}
+            f.until(lambda: offered_of(f) == {f"127.0.0.1:{port}": 60})
             # Beside one socket that nobody may share, the other threads have none, and nothing is stuck.
             warned = f"127.0.0.1:{port}: 1 of {threads} threads serve the sockets" in f.log.read_text()
             assert warned == (threads > 1 and not shared), f.log.read_text()
@@ -114,7 +114,7 @@ def test_every_address_is_answered_from_where_it_was_asked():
             for host in hosts:
                 ask_many(s.getsockname()[1], host, 3)
         ports = [s.getsockname()[1] for s in f.sockets]
-        assert offered_of(f) == {f":{ports[0]}": 9, f"0.0.0.0:{ports[1]}": 6, f"[::1]:{ports[2]}": 3}
+        f.until(lambda: offered_of(f) == {f":{ports[0]}": 9, f"0.0.0.0:{ports[1]}": 6, f"[::1]:{ports[2]}": 3})
 
 
 def test_packets_wait_for_the_next_gateway():
@@ -172,7 +172,7 @@ def test_listen_and_metrics_may_name_the_same_addresses():
         f.start("--listen", f"127.0.0.1:{port}", "--listen", f"127.0.0.1:{more}", "--metrics", f"127.0.0.1:{f.http}")
         ask_many(port)
         ask_many(more)
-        assert offered_of(f) == {f"127.0.0.1:{port}": 60, f"127.0.0.1:{more}": 60}
+        f.until(lambda: offered_of(f) == {f"127.0.0.1:{port}": 60, f"127.0.0.1:{more}": 60})
         assert "LISTEN_" not in pathlib.Path(f"/proc/{f.child.pid}/cmdline").read_text()
 
 

@@ -42,7 +42,7 @@ def test_each_listener_answers_its_own_clients():
             with connected(to, port) as client:  # takes answers from the address that it asks alone
                 for size in (1, 0, 3000):
                     assert ask(client, b"x" * size) == b"x" * size
-        assert offered_of(f) == {f"127.0.0.1:{f.port}": 3, addresses[0]: 3, addresses[1]: 3, addresses[2]: 6}
+        f.until(lambda: offered_of(f) == {f"127.0.0.1:{f.port}": 3, addresses[0]: 3, addresses[1]: 3, addresses[2]: 6})
         metrics = f.get("/metrics")
         assert f'weir_gateway_listener_packets_total{{listen=":{ports[2]}"}} 6\n' in metrics, metrics
         said = ", ".join((f"127.0.0.1:{f.port}", *addresses))
@@ -122,7 +122,7 @@ def test_a_burst_of_many_listeners_comes_home():
         for i, client in enumerate(clients):
             assert [client.recv(100) for _ in range(20)] == [b"%d.%d" % (i, n) for n in range(20)]
             client.close()
-        assert set(offered_of(f).values()) == {100}
+        f.until(lambda: set(offered_of(f).values()) == {100})
 
 
 def test_the_backend_learns_which_listener_was_asked():
