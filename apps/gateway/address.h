@@ -48,7 +48,7 @@ bool address_parse(const char *text, struct address *out);
 /* Stands for every address of this host. */
 bool address_is_any(const struct address *address);
 
-/* The address alone, of IPv6; one of IPv4 in its mapped form (::ffff:198.51.100.7). */
+/* Returns the address without its port. One of IPv4 is in its mapped form, as ::ffff:198.51.100.7 is. */
 static inline struct in6_addr address_mapped(const struct address *address)
 {
     struct in6_addr mapped = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
@@ -59,7 +59,7 @@ static inline struct in6_addr address_mapped(const struct address *address)
     return mapped;
 }
 
-/* In network byte order. */
+/* Returns the port, in network byte order. */
 static inline in_port_t address_port(const struct address *address)
 {
     return address->u.any.sa_family == AF_INET ? address->u.v4.sin_port : address->u.v6.sin6_port;

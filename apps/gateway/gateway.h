@@ -159,7 +159,7 @@ struct gateway {
     struct forward *forward; /* NULL: all packets go by sockets */
     struct record *record;   /* NULL: denied packets are not recorded */
     struct ports *ports;
-    /* For log_is_due(): no port had rested; a session made way that was needed; a loop was found. */
+    /* When the log said, for log_is_due(), that no port had rested, that a needed session made way, and of a loop. */
     _Atomic uint32_t ports_told, evictions_told, loops_told;
     struct backends backends;
     struct backend_reports *reporters[GATEWAY_THREADS_MAX];

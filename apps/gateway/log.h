@@ -45,8 +45,8 @@ struct log_field {
 };
 
 /*
- * Whether to write a line that all threads together write once a minute at most. *last: the second in which it was
- * written, or 0; `now`: the second.
+ * Says whether to write a line that all threads together write once a minute at most, and notes in *last that it is
+ * written. *last is the second in which that was before, or 0; `now` is this second.
  */
 bool log_is_due(_Atomic uint32_t *last, uint32_t now);
 

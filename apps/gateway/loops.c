@@ -221,11 +221,11 @@ static void answer(struct loops *loops, const struct loops_packet *packet, uint3
     (void) sendmsg(packet->socket->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A packet that may be one that loops_take() looks for. `port`: it may be of an invalid source. */
-static bool take_slow(struct loops *loops, const struct loops_packet *packet, bool port, uint32_t now)
+/* Looks at a packet that may be one that loops_take() takes. `may_be_invalid`: by its port its source may be. */
+static bool take_slow(struct loops *loops, const struct loops_packet *packet, bool may_be_invalid, uint32_t now)
 {
     const struct loops_end end = end_of(packet->from);
-    if (port && is_invalid(loops, &end, now)) {
+    if (may_be_invalid && is_invalid(loops, &end, now)) {
         loops->invalid_sources++;
         return true;
     }
@@ -242,9 +242,9 @@ static bool take_slow(struct loops *loops, const struct loops_packet *packet, bo
 
 bool loops_take(struct loops *loops, const struct loops_packet *packet, uint32_t now)
 {
-    const bool port = (loops->ports & port_bit(address_port(packet->from))) != 0;
-    const bool is_near = port || loops->found_count != 0 || packet->size == LOOPS_QUESTION_SIZE;
-    return is_near && take_slow(loops, packet, port, now);
+    const bool may_be_invalid = (loops->ports & port_bit(address_port(packet->from))) != 0;
+    const bool is_near = may_be_invalid || loops->found_count != 0 || packet->size == LOOPS_QUESTION_SIZE;
+    return is_near && take_slow(loops, packet, may_be_invalid, now);
 }
 
 /* An address as the socket of the questions takes it. */

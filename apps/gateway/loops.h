@@ -75,7 +75,7 @@ struct loops {
         uint32_t until; /* second */
     } found[LOOPS_FOUND_MAX];
     uint32_t answer_second, answers;         /* given in that second */
-    _Atomic uint32_t *told;                  /* of all threads: see log_is_due() */
+    _Atomic uint32_t *told;                  /* when the log said so, for log_is_due() */
     uint64_t invalid_sources, looped, loops; /* packets, packets, found clients */
 };
 

@@ -82,7 +82,7 @@ class Players(Served):
 class Backend(Served):
     """
     Answers each packet after `delay` seconds, and then every `again` seconds, for as long as it is open. Clients in `holds`
-    are answered when it was emptied.
+    wait for their answers until it is empty.
     """
 
     def __init__(self, delay=0, again=None, holds=()):

@@ -193,9 +193,9 @@ def late_answers(f, clients, held, release):
 
 def check_sockets(child, end=200):
     """
-    A program that it would start inherits none of its sockets, and no call of one waits. How many there are. One that the
-    C library has for a moment, to ask the kernel for addresses, may wait for the kernel. From `end` on there are those of
-    who started it.
+    A program that the child would start inherits none of its sockets, and no call of one waits. Returns how many there are.
+    A socket that is open for a moment does not count: the C library asks the kernel for addresses by one that may wait.
+    Descriptors from `end` on belong to whoever started the child.
     """
     place = pathlib.Path(f"/proc/{child.pid}")
 

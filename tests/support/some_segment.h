@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options of a named segment, and its header where something was changed. */
+/* Options to make a named segment with, and headers of it that were changed. */
 #ifndef WEIR_TESTS_SOME_SEGMENT_H
 #define WEIR_TESTS_SOME_SEGMENT_H
 
@@ -25,7 +25,7 @@ static inline weir_options some_options(void)
     return options;
 }
 
-/* What was changed is what the maker wrote: the check agrees with it. */
+/* Makes the check agree with what was changed, as if the maker had written that. */
 static inline void make_check_good(struct segment_header *header)
 {
     uint64_t hash[2];
