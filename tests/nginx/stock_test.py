@@ -284,6 +284,15 @@ def found(nginx, numbers, request, clients):
     return sorted(((answer.outcome(), told(nginx, answer.number)) for answer in answers), key=repr)
 
 
+def parts(several, index):
+    return [sentence[index] for _, sentences in several for sentence in sentences]
+
+
+def zones(several):
+    """The zones that are named as those that delay."""
+    return [zone for zone in parts(several, 2) if zone]
+
+
 def agree(stock, weir):
     """
     An excess sinks with time, which passes between the two; nginx's sinks by 16 thousandths in a second of 1r/m. Of two
@@ -292,10 +301,8 @@ def agree(stock, weir):
     def but_excess(several):
         return [(outcome, [sentence[:2] for sentence in sentences]) for outcome, sentences in several]
 
-    def part(several, index):
-        return [sentence[index] for _, sentences in several for sentence in sentences]
-    return but_excess(stock) == but_excess(weir) and (
-        part(stock, 2) != part(weir, 2) or all(abs(one - other) < 0.5 for one, other in zip(part(stock, 3), part(weir, 3))))
+    return but_excess(stock) == but_excess(weir) and (zones(stock) != zones(weir) or all(
+        abs(one - other) < 0.5 for one, other in zip(parts(stock, 3), parts(weir, 3))))
 
 
 def ask_both(pair, drawn, server, count, seen):
@@ -308,6 +315,8 @@ def ask_both(pair, drawn, server, count, seen):
             stock, weir = (found(nginx, [f"{server}.{n}" for n in numbers], request, clients) for nginx in pair)
             before.append((request, together, stock, weir))
             seen.update(outcome and outcome[:2] for outcome, _ in stock)
+            if zones(stock):
+                seen["another zone" if zones(stock) != zones(weir) else "the same zone"] += 1
             if not agree(stock, weir):
                 return before
     finally:
@@ -335,8 +344,9 @@ def test_drawn_configurations_decide_as_with_limit_req():
                     lines = [f"{request} x{together}\n  stock {stock}\n  weir  {weir}" for request, together, stock, weir in different]
                     raise AssertionError("\n".join([f"WEIR_TEST_SEED={SEED}", *zones, text, *lines]))
     print("# " + ", ".join(f"{count} x {outcome}" for outcome, count in seen.most_common(12)), flush=True)
-    refused = sum(count for outcome, count in seen.items() if outcome and outcome[1] == "REJECTED")
+    refused = sum(count for outcome, count in seen.items() if isinstance(outcome, tuple) and outcome[1] == "REJECTED")
     assert seen[None] > 20 and seen[(200, "PASSED")] > 100 and refused > 100, seen
+    assert seen["the same zone"] > 50 and 20 * seen["another zone"] < seen["the same zone"], seen  # few delay for as long
 
 
 def test_requests_wait_as_long_as_with_limit_req():

@@ -192,7 +192,7 @@ static void expect_all_expire(const struct server *server)
     freeReplyObject(keys);
 }
 
-/* Redis, and the model of its scripts. */
+/* Redis, and the model of its scripts beside it: both get the same reports. */
 struct both {
     struct server server;
     struct transport *redis, *model;
@@ -320,6 +320,32 @@ static void lose_twice(struct transport *t, struct loopback_fleet *fleet, struct
             loopback_fleet_flush(fleet);
         }
     }
+}
+
+/*
+ * Of two authors of a lost record one has seen a later time with all 300 units in it. The other one has seen an earlier
+ * time, in which 200 of them lack: with these it is the later one.
+ */
+static void see_with_fewer_units(struct transport *t, size_t first)
+{
+    struct author authors[] = {{.count = 100, .acked = 100, .tat_us = NOW_US + 300000, .known = 300},
+                               {.count = 200, .acked = 200, .tat_us = NOW_US + 250000, .known = 100}};
+    (void) tell_of_bucket(t, &authors[first], first, false);
+    assert_int_equal(tell_of_bucket(t, &authors[1 - first], 1 - first, false), NOW_US + 450000);
+}
+
+static void test_of_a_lost_bucket_the_time_counts_that_is_latest_with_all_units(void **state)
+{
+    (void) state;
+    struct both both;
+    both_open(&both);
+    for (size_t first = 0; first < 2; first++) {
+        see_with_fewer_units(both.redis, first);
+        see_with_fewer_units(both.model, first);
+        freeReplyObject(server_command(&both.server, "FLUSHALL"));
+        loopback_fleet_flush(both.fleet);
+    }
+    both_close(&both);
 }
 
 static void test_a_bucket_that_is_lost_twice_has_the_time_of_all_units(void **state)
@@ -701,6 +727,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_of_a_lost_bucket_the_time_counts_that_is_latest_with_all_units),
         cmocka_unit_test(test_a_bucket_that_is_lost_twice_has_the_time_of_all_units),
         cmocka_unit_test(test_units_that_are_added_count_as_units_that_are_merged),
         cmocka_unit_test(test_a_record_that_cannot_be_made_to_expire_is_not_kept),

@@ -959,7 +959,7 @@ static void test_the_demand_of_a_log_is_that_of_its_authors(void **state)
 static void test_what_an_answer_makes_known_of_a_bucket(void **state)
 {
     (void) state;
-    enum how { LISTENS, ONLY_ACKNOWLEDGES, IS_ALONE, IN_PARTS, WAS_SHARED, IS_FIRST };
+    enum how { LISTENS, ONLY_ACKNOWLEDGES, IS_ALONE, IN_PARTS, WAS_SHARED, IS_FIRST, OTHER_RATE };
     static const struct {
         enum how how;
         uint64_t had, unseen_refunds; /* units of the others that were known; refunds since the report */
@@ -975,6 +975,10 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
         {IN_PARTS, 500, 0, 240, 200, 1100, 3, 500}, /* the fleet's time is the right one */
         {WAS_SHARED, 500, 0, 240, 200, 1100, 3, 500},
         {IS_FIRST, 500, 0, 240, 200, 1100, 3, 500},
+        {LISTENS, 600, 0, 100, 7, 9, 2, 600}, /* the record lacks 100 units of the others: what was known stays */
+        {IN_PARTS, 600, 0, 240, 200, 1100, 3, 600},
+        {IS_FIRST, 600, 0, 240, 200, 1100, 3, 600},
+        {OTHER_RATE, 600, 0, 100, 200, 1100, 3, 600}, /* known by another rate: it is no time of this bucket */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         begin(&bucket);
@@ -985,6 +989,7 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
         demand->known_time = after(7);
         demand->known_total = 9;
         demand->known_refunds = 2;
+        demand->known_rate_id = cases[i].how == OTHER_RATE ? k.rule.rate_id + 1 : k.rule.rate_id;
         demand->learned_ns = cases[i].how == IS_FIRST ? 0 : ago(200);
         demand->shared = cases[i].how == WAS_SHARED;
         demand->fraction_ns = cases[i].how == IN_PARTS ? ago(199) : ago(200);
@@ -992,6 +997,7 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
         store_relaxed(&sync->now.remote, cases[i].had);
         store_relaxed(&k.ledger.refunds[0], 3 + cases[i].unseen_refunds);
         const uint64_t others = cases[i].how == IS_ALONE ? 0 : 500;
+        const uint64_t returned = cases[i].had > others ? 20 : 0; /* by the others: perhaps of the units that lack */
         const struct report report = {.kind = REPORT_BUCKET,
                                       .count = 1100,
                                       .refunds = 3,
@@ -999,7 +1005,7 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
                                       .author_count = 1100,
                                       .author_refunds = 3,
                                       .sum = 1100 + others,
-                                      .sum_refunds = 3,
+                                      .sum_refunds = 3 + returned,
                                       .tat_answer_us = (NOW_NS + 200 * MILLISECOND) / 1000};
         const struct merge_target target = {.report = &report,
                                             .subject = {0, sync, NULL, NULL, NULL, NOW_NS},
@@ -1014,6 +1020,7 @@ static void test_what_an_answer_makes_known_of_a_bucket(void **state)
         assert_int_equal(demand->known_total, cases[i].known_total);
         assert_int_equal(demand->known_refunds, cases[i].known_refunds);
         assert_int_equal(load_relaxed(&sync->now.remote), cases[i].remote);
+        assert_int_equal(load_relaxed(&sync->now.remote_refunds), 0);
         assert_int_equal(sync->now.acked, 1100);
         assert_int_equal(sync->now.acked_refunds, 3);
         assert_false(demand->shared);

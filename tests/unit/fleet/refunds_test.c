@@ -687,11 +687,10 @@ static void test_a_resync_lasts_until_both_windows_are_answered(void **state)
  * A sum lacks units, and the node that let them pass is gone: until the window ends each answer shows that. A node then
  * reports everything again now and then, and not after each answer.
  */
-static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer(void **state)
+static void miss_units_of_a_node_that_is_gone(const weir_limit *kind)
 {
-    (void) state;
     struct nodes n;
-    const weir_policy policy = patient_policy_of(&kinds[0]);
+    const weir_policy policy = patient_policy_of(kind);
     nodes_start(&n, &policy, 1);
     struct loopback_snapshot *before = loopback_fleet_snapshot(n.fleet);
     assert_non_null(before);
@@ -714,6 +713,13 @@ static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_agai
     }
     assert_in_range(times, 3, 80 / 16);
     nodes_stop(&n);
+}
+
+static void test_units_that_nobody_can_tell_again_are_no_reason_to_tell_all_again_at_each_answer(void **state)
+{
+    (void) state;
+    miss_units_of_a_node_that_is_gone(&kinds[0]);
+    miss_units_of_a_node_that_is_gone(&kinds[2]);
 }
 
 /* Node 0 has used a unit, which is in its state, and node 1 has used 50. All nodes know of both. */
