@@ -134,6 +134,7 @@ BENCHMARK(plain<bench_hot_hash_64>)->Name("floor/weir_hash_64")->UseRealTime();
 
 BENCHMARK(plain<bench_hot>)->Name("call/check")->UseRealTime();
 BENCHMARK(plain<bench_denied>)->Name("call/check_denied")->UseRealTime();
+BENCHMARK(plain<bench_ask>)->Name("call/check_of_cost_0")->UseRealTime();
 BENCHMARK(plain<bench_peek>)->Name("call/peek")->UseRealTime();
 BENCHMARK(counted<bench_all>)->Name("call/check_all")->DenseRange(1, BENCH_ALL_MAX)->UseRealTime();
 BENCHMARK(plain<bench_log>)->Name("call/check_log")->UseRealTime();

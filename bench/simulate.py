@@ -9,7 +9,7 @@ The logs have 50,000 clients. In `combined_RATE` so many requests come in a seco
 weir      weir simulate, one policy with a token bucket
 wc        wc -l: what reading the log and finding the ends of its lines takes
 awk       an associative array of how many lines each client has
-goaccess  the report of GoAccess, of a tenth of the lines of combined_1000 (scripts/setup --bench installs it)
+goaccess  the report of GoAccess, of a tenth of the lines of combined_1000 (scripts/setup test installs it)
 
 Given is the processor time, user and system, of a line; opening the tables is in it. Tools take turns. The least of the
 passes is printed, as whatever else the machine does only ever adds; --json FILE has all of them.

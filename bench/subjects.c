@@ -228,6 +228,17 @@ uint64_t bench_reserve(void *thread, uint64_t count)
     return reserve_one(thread, under[1], count);
 }
 
+uint64_t bench_ask(void *thread, uint64_t count)
+{
+    const weir_key key = weir_make_key(limiter, under[1], KEY_16, 16);
+    weir_verdict verdict;
+    uint64_t allowed = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        allowed += weir_check(thread, &key, 0, &verdict);
+    }
+    return allowed;
+}
+
 uint64_t bench_charge(void *thread, uint64_t count)
 {
     const weir_key key = weir_make_key(limiter, used, KEY_16, 16);

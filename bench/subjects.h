@@ -35,6 +35,7 @@ uint64_t bench_hot(void *thread, uint64_t count);         /* one key, prepared, 
 uint64_t bench_hot_hash_16(void *thread, uint64_t count); /* one key of 16 bytes, hashed each time */
 uint64_t bench_hot_hash_64(void *thread, uint64_t count);
 uint64_t bench_denied(void *thread, uint64_t count);  /* one key at its limit, verdict asked for */
+uint64_t bench_ask(void *thread, uint64_t count);     /* weir_check of cost 0 */
 uint64_t bench_peek(void *thread, uint64_t count);    /* weir_peek; one in 64 is a weir_check, so that the key is hot */
 uint64_t bench_log(void *thread, uint64_t count);     /* a hot key of a sliding log */
 uint64_t bench_queue(void *thread, uint64_t count);   /* weir_reserve on a leaky bucket */

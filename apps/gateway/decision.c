@@ -14,30 +14,6 @@
 
 _Static_assert(BURST_COUNT <= 64, "a bit for each packet of a burst");
 
-/* Of a policy: it is for all packets; it is for a kind that there is not. */
-#define ANY_KIND 0
-#define NO_KIND  255
-
-/* Of a packet: an override of all policies allows it or denies it, with the bits of its network. 0: there is none. */
-#define OF_ALL_ALLOW 0x100
-#define OF_ALL_DENY  0x200
-#define OF_ALL_BITS  0xff
-
-/* Packets that are checked by the same policies. */
-struct group {
-    bool v4;
-    unsigned kind;   /* 0: of no kind, or of one that no policy tells apart */
-    uint16_t of_all; /* as above */
-};
-
-/* The policies that packets of one group are checked by. */
-struct checked_by {
-    unsigned char indices[POLICIES_MAX];
-    weir_policy_id ids[POLICIES_MAX];
-    size_t count;
-    bool bytes; /* one of the policies counts bytes */
-};
-
 /* What reading the clock twice costs: taken off what is timed. */
 static uint64_t clock_cost_ns(void)
 {
@@ -54,6 +30,7 @@ void decision_open(struct decision *d, struct gateway *gateway, struct counters 
                    const struct datagram *datagrams)
 {
     d->gateway = gateway;
+    d->rules.policies = &gateway->policies;
     d->counters = counters;
     d->requests = requests;
     d->datagrams = datagrams;
@@ -63,21 +40,8 @@ void decision_open(struct decision *d, struct gateway *gateway, struct counters 
 /* Takes the kinds in force, and which of them have policies of their own. */
 static void take_kinds(struct decision *d, size_t policy_count)
 {
-    d->kinds_generation = kind_store_copy(&d->gateway->kinds, &d->kinds);
-    d->policy_count = policy_count;
-    d->apart = 0;
-    d->has_free = false;
-    for (size_t i = 0; i < policy_count; i++) {
-        const char *name = d->gateway->policies.all[i].kind.packet_kind;
-        const unsigned number = packet_kinds_find(&d->kinds, name);
-        d->kind_of_policy[i] = (unsigned char) (name[0] == '\0' ? ANY_KIND : number != 0 ? number : NO_KIND);
-        d->apart |= number != 0 ? UINT32_C(1) << number : 0;
-    }
-    for (size_t i = 0; i < d->kinds.count; i++) {
-        const bool free_of_cost = d->kinds.all[i].cost == 0;
-        d->apart |= free_of_cost ? UINT32_C(1) << (i + 1) : 0;
-        d->has_free = d->has_free || free_of_cost;
-    }
+    d->kinds_generation = kind_store_copy(&d->gateway->kinds, &d->rules.kinds);
+    packet_rules_take(&d->rules, policy_count);
     memset(d->packet_kinds, 0, sizeof(d->packet_kinds));
 }
 
@@ -85,11 +49,12 @@ static void take_kinds(struct decision *d, size_t policy_count)
 static void find_kinds(struct decision *d, size_t count)
 {
     const size_t policy_count = atomic_load_explicit(&d->gateway->policies.count, memory_order_acquire);
-    if (kind_store_moved(&d->gateway->kinds, d->kinds_generation) || policy_count != d->policy_count) {
+    if (kind_store_moved(&d->gateway->kinds, d->kinds_generation) || policy_count != d->rules.policy_count) {
         take_kinds(d, policy_count);
     }
-    for (size_t i = 0; d->kinds.count != 0 && i < count; i++) {
-        d->packet_kinds[i] = (unsigned char) packet_kinds_match(&d->kinds, d->datagrams[i].data, d->datagrams[i].size);
+    for (size_t i = 0; d->rules.kinds.count != 0 && i < count; i++) {
+        d->packet_kinds[i] =
+            (unsigned char) packet_kinds_match(&d->rules.kinds, d->datagrams[i].data, d->datagrams[i].size);
     }
 }
 
@@ -103,90 +68,19 @@ static void find_of_all(struct decision *d, size_t count)
             d->of_all[i] = d->of_all[i - 1];
             continue;
         }
-        size_t length;
-        unsigned bits;
-        const void *address = network_address(&d->requests->from[message], &length);
-        const weir_override_answer answer = weir_find_override(d->limits, address, length, &bits);
-        d->of_all[i] = answer == WEIR_NO_OVERRIDE
-                           ? 0
-                           : (uint16_t) ((answer == WEIR_OVERRIDE_ALLOW ? OF_ALL_ALLOW : OF_ALL_DENY) | bits);
+        d->of_all[i] = packet_rules_of_all(d->limits, &d->requests->from[message]);
         d->has_all = d->has_all || d->of_all[i] != 0;
     }
-}
-
-/* Whether a key of a policy lies in the network of a group's override of all policies: the library obeys it there. */
-static bool is_named(const struct policy_kind *kind, const struct group *group)
-{
-    const unsigned source = group->v4 ? 32 : SOURCE_PREFIX;
-    const unsigned bits = kind->scope == SCOPE_SOURCE ? source : kind->prefix;
-    return kind->scope != SCOPE_OVERALL && (group->of_all & OF_ALL_BITS) <= bits;
-}
-
-/* Whether a policy is for packets of a group. What costs nothing is checked by no policy that counts packets of all. */
-static bool is_for(const struct decision *d, size_t i, const struct group *group)
-{
-    const struct policy_kind *kind = &d->gateway->policies.all[i].kind;
-    const bool free_of_cost = group->kind != 0 && d->kinds.all[group->kind - 1].cost == 0;
-    if ((group->of_all & OF_ALL_ALLOW) != 0 && !is_named(kind, group)) {
-        return false;
-    }
-    return policy_kind_concerns(kind, group->v4) &&
-           (d->kind_of_policy[i] == ANY_KIND ? kind->of_bytes || !free_of_cost : d->kind_of_policy[i] == group->kind);
-}
-
-static void find_policies(const struct decision *d, const struct group *group, bool shadow, struct checked_by *out)
-{
-    const struct policies *policies = &d->gateway->policies;
-    const size_t count = d->policy_count; /* since find_kinds(): the entries are whole */
-    out->count = 0;
-    out->bytes = false;
-    for (size_t i = 0; i < count; i++) {
-        const struct gateway_policy *policy = &policies->all[i];
-        const weir_policy_id id = atomic_load_explicit(&policy->id, memory_order_relaxed);
-        if (id == WEIR_NO_POLICY || !is_for(d, i, group) ||
-            atomic_load_explicit(&policy->shadow, memory_order_relaxed) != shadow) {
-            continue;
-        }
-        out->indices[out->count] = (unsigned char) i;
-        out->ids[out->count++] = id;
-        out->bytes = out->bytes || policy->kind.of_bytes;
-    }
-    /* While a reload changes one policy after the other, there may be too many of both files. */
-    out->count = shadow || out->count < WEIR_MAX_KEYS_AT_ONCE ? out->count : WEIR_MAX_KEYS_AT_ONCE;
-}
-
-static const struct policy_kind *kind_of(const struct decision *d, const struct checked_by *by, size_t column)
-{
-    return &d->gateway->policies.all[by->indices[column]].kind;
-}
-
-/* `bytes`: where the key's bytes may stay. */
-static weir_key make_key(const struct decision *d, const struct checked_by *by, size_t column,
-                         const struct address *from, unsigned char bytes[NETWORK_KEY_SIZE])
-{
-    const struct policy_kind *kind = kind_of(d, by, column);
-    const void *data = bytes;
-    size_t length = 0;
-    if (kind->scope == SCOPE_SOURCE) {
-        data = network_source(from, &length);
-    } else if (kind->scope != SCOPE_OVERALL) {
-        length = network_of(from, kind->prefix, bytes);
-    }
-    return weir_make_key(d->gateway->weir, by->ids[column], data, length);
 }
 
 /* What a packet of the burst costs of a policy. */
 static uint64_t cost_of(const struct decision *d, const struct policy_kind *kind, size_t place)
 {
-    const unsigned number = d->packet_kinds[place];
-    if (kind->of_bytes) {
-        return d->datagrams[place].size;
-    }
-    return number == 0 || kind->packet_kind[0] != '\0' ? 1 : d->kinds.all[number - 1].cost;
+    return packet_rules_cost(&d->rules, kind, d->packet_kinds[place], d->datagrams[place].size);
 }
 
 /* Makes the keys of packet `n` of a group. Packets of one message have the same keys. */
-static void make_keys(struct decision *d, const struct checked_by *by, size_t n)
+static void make_keys(struct decision *d, const struct packet_checks *by, size_t n)
 {
     const size_t width = by->count;
     const struct datagram *datagram = &d->datagrams[d->places[n]];
@@ -194,17 +88,18 @@ static void make_keys(struct decision *d, const struct checked_by *by, size_t n)
     uint64_t *costs = &d->costs[n * width];
     const bool again = n != 0 && d->datagrams[d->places[n - 1]].message == datagram->message;
     for (size_t i = 0; i < width; i++) {
-        const bool kept = again || (n != 0 && kind_of(d, by, i)->scope == SCOPE_OVERALL);
-        keys[i] =
-            kept ? keys[i - width] : make_key(d, by, i, &d->requests->from[datagram->message], d->bytes[n * width + i]);
-        costs[i] = cost_of(d, kind_of(d, by, i), d->places[n]);
+        const bool kept = again || (n != 0 && packet_rules_kind(&d->rules, by, i)->scope == SCOPE_OVERALL);
+        keys[i] = kept ? keys[i - width]
+                       : packet_rules_key(&d->rules, d->gateway->weir, by, i, &d->requests->from[datagram->message],
+                                          d->bytes[n * width + i]);
+        costs[i] = cost_of(d, packet_rules_kind(&d->rules, by, i), d->places[n]);
     }
 }
 
 /* Packet `n` of the group for each bit of the answer. */
-static uint64_t ask(struct decision *d, const struct checked_by *by, size_t count)
+static uint64_t ask(struct decision *d, const struct packet_checks *by, size_t count)
 {
-    const uint64_t *costs = by->bytes || d->kinds.count != 0 ? d->costs : NULL;
+    const uint64_t *costs = by->bytes || d->rules.kinds.count != 0 ? d->costs : NULL;
     uint64_t allowed = 0;
     if (by->count == 1) {
         memset(d->denied_by, 0, count);
@@ -246,17 +141,17 @@ static void record(struct decision *d, const struct datagram *datagram, size_t p
  */
 static bool drops_all(const struct decision *d, const struct policy_kind *kind)
 {
-    return kind->packet_kind[0] == '\0' && (kind->of_bytes || !d->has_free);
+    return kind->packet_kind[0] == '\0' && (kind->of_bytes || !d->rules.has_free);
 }
 
 /* Counts packet `n` for the policy that dropped it, and tells the kernel of a source that comes again and again. */
-static void count_drop(struct decision *d, const struct checked_by *by, size_t n)
+static void count_drop(struct decision *d, const struct packet_checks *by, size_t n)
 {
     const size_t column = d->denied_by[n];
     const struct datagram *datagram = &d->datagrams[d->places[n]];
     bump(&d->counters->checked[by->indices[column]], 1);
     bump(&d->counters->dropped[by->indices[column]], 1);
-    if (drops_all(d, kind_of(d, by, column))) {
+    if (drops_all(d, packet_rules_kind(&d->rules, by, column))) {
         xdp_denied(&d->xdp, d->limits, &d->keys[n * by->count + column], &d->gateway->policies.all[by->indices[column]],
                    &d->requests->from[datagram->message], d->now);
     }
@@ -265,22 +160,12 @@ static void count_drop(struct decision *d, const struct checked_by *by, size_t n
     }
 }
 
-/* Whether one of the policies obeys the override of all policies by itself. */
-static bool has_named(const struct decision *d, const struct checked_by *by, const struct group *group)
-{
-    bool has = false;
-    for (size_t i = 0; i < by->count; i++) {
-        has = has || is_named(kind_of(d, by, i), group);
-    }
-    return has;
-}
-
 /* Of the packets of one group whose bits are set, those that pass all limits; counts them by policy. */
-static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct group *group, size_t *checks)
+static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct packet_group *group, size_t *checks)
 {
-    struct checked_by by;
-    find_policies(d, group, false, &by);
-    if ((group->of_all & OF_ALL_DENY) != 0 && !has_named(d, &by, group)) {
+    struct packet_checks by;
+    packet_rules_find(&d->rules, group, false, &by);
+    if ((group->of_all & OF_ALL_DENY) != 0 && !packet_rules_obeys(&d->rules, &by, group)) {
         bump(&d->counters->dropped_of_all, (uint64_t) __builtin_popcountll(bits));
         return 0;
     }
@@ -309,19 +194,20 @@ static uint64_t pass_enforced(struct decision *d, uint64_t bits, const struct gr
 }
 
 /* Counts what policies in shadow mode would deny of the packets of one group whose bits are set. */
-static void count_shadow(struct decision *d, uint64_t bits, const struct group *group, size_t *checks)
+static void count_shadow(struct decision *d, uint64_t bits, const struct packet_group *group, size_t *checks)
 {
-    struct checked_by by;
-    find_policies(d, group, true, &by);
+    struct packet_checks by;
+    packet_rules_find(&d->rules, group, true, &by);
     for (size_t i = 0; i < by.count; i++) {
         uint64_t would_deny = 0;
         size_t count = 0;
         for (uint64_t left = bits; left != 0; left &= left - 1) {
             const size_t place = (size_t) __builtin_ctzll(left);
             const struct datagram *datagram = &d->datagrams[place];
-            const weir_key key = make_key(d, &by, i, &d->requests->from[datagram->message], d->bytes[0]);
+            const weir_key key = packet_rules_key(&d->rules, d->gateway->weir, &by, i,
+                                                  &d->requests->from[datagram->message], d->bytes[0]);
             weir_verdict verdict;
-            (void) weir_check(d->limits, &key, cost_of(d, kind_of(d, &by, i), place), &verdict);
+            (void) weir_check(d->limits, &key, cost_of(d, packet_rules_kind(&d->rules, &by, i), place), &verdict);
             would_deny += verdict.would_deny;
             count++;
         }
@@ -342,22 +228,16 @@ static uint64_t find_v4(const struct decision *d, uint64_t bits)
     return v4;
 }
 
-/* The kind by which a packet's policies are told apart. */
-static unsigned kind_apart(const struct decision *d, size_t place)
-{
-    const unsigned kind = d->packet_kinds[place];
-    return d->apart >> kind & 1 ? kind : 0;
-}
-
 /* Of the packets whose bits are set, those of the first one's kind; all, where policies tell no kinds apart. */
 static uint64_t find_kind(const struct decision *d, uint64_t bits, unsigned *kind)
 {
     uint64_t same = 0;
-    *kind = d->apart != 0 && bits != 0 ? kind_apart(d, (size_t) __builtin_ctzll(bits)) : 0;
-    for (uint64_t left = d->apart != 0 ? bits : 0; left != 0; left &= left - 1) {
-        same |= kind_apart(d, (size_t) __builtin_ctzll(left)) == *kind ? left & (0 - left) : 0;
+    *kind =
+        d->rules.apart != 0 && bits != 0 ? packet_rules_apart(&d->rules, d->packet_kinds[__builtin_ctzll(bits)]) : 0;
+    for (uint64_t left = d->rules.apart != 0 ? bits : 0; left != 0; left &= left - 1) {
+        same |= packet_rules_apart(&d->rules, d->packet_kinds[__builtin_ctzll(left)]) == *kind ? left & (0 - left) : 0;
     }
-    return d->apart != 0 ? same : bits;
+    return d->rules.apart != 0 ? same : bits;
 }
 
 /* Of the packets of one family and one override whose bits are set, those that pass. */
@@ -365,7 +245,7 @@ static uint64_t pass_family(struct decision *d, uint64_t bits, bool v4, uint16_t
 {
     uint64_t passing = 0;
     for (uint64_t left = bits; left != 0;) {
-        struct group group = {.v4 = v4, .of_all = of_all};
+        struct packet_group group = {.v4 = v4, .of_all = of_all};
         const uint64_t same = find_kind(d, left, &group.kind);
         const uint64_t allowed = pass_enforced(d, same, &group, checks);
         count_shadow(d, allowed, &group, checks);

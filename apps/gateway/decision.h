@@ -5,9 +5,8 @@
  * A packet is checked by all enforced policies that concern it at once: all of them count it, or none does. What they
  * let pass is then held against the policies in shadow mode, one by one.
  *
- * An override of all policies ("*:198.51.100.0/24") is in the library one of each policy whose keys lie in its network.
- * Beside these, packets of a network that is allowed are checked by no other policy, and packets of one that is denied
- * are dropped here where no such policy is enforced.
+ * Packets of a network that an override of all policies denies are dropped here where no policy is enforced that obeys
+ * it by itself: see packet_rules.h.
  */
 #ifndef WEIR_GATEWAY_DECISION_H
 #define WEIR_GATEWAY_DECISION_H
@@ -18,8 +17,7 @@
 #include <weir/weir.h>
 
 #include "burst.h"
-#include "kinds/packet_kind.h"
-#include "network.h"
+#include "packet_rules.h"
 #include "record/record.h"
 #include "xdp/xdp.h"
 
@@ -39,15 +37,11 @@ struct decision {
     struct record_view *record; /* NULL: denied packets are not recorded */
     const struct address *listen;
     const struct in6_addr *locals; /* to which address of this host a message came; NULL: to `listen` */
-    struct packet_kinds kinds;     /* those in force */
+    struct packet_rules rules;
     uint32_t kinds_generation;
-    size_t policy_count;                        /* whose kinds are in `kind_of_policy` */
-    unsigned char kind_of_policy[POLICIES_MAX]; /* the number of the kind that a policy is for; or ANY_KIND, NO_KIND */
-    uint32_t apart;                             /* a bit for each kind that not the same policies are for */
-    bool has_free;                              /* a kind costs nothing */
-    unsigned char packet_kinds[BURST_COUNT];    /* of the burst's packets; 0: of none */
-    bool has_all;                               /* some of `of_all` are not 0 */
-    uint16_t of_all[BURST_COUNT]; /* overrides of all policies, of the burst's packets: see find_of_all() */
+    unsigned char packet_kinds[BURST_COUNT]; /* of the burst's packets; 0: of none */
+    bool has_all;                            /* some of `of_all` are not 0 */
+    uint16_t of_all[BURST_COUNT];            /* overrides of all policies, of the burst's packets: see packet_rules.h */
     /* Of the packets of one family: */
     unsigned char places[BURST_COUNT]; /* in the burst */
     unsigned char denied_by[BURST_COUNT];

@@ -443,7 +443,7 @@ int main(int argc, char **argv)
         log_line(WEIR_LOG_ERROR, "%s", problem);
         return 2;
     }
-    policies_init(&gateway.policies);
+    policy_table_init(&gateway.policies);
     kind_store_open(&gateway.kinds);
     listeners_init(&gateway.listeners);
     sigset_t signals;

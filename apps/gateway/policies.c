@@ -10,44 +10,13 @@
 #include "log.h"
 #include "policy_look.h"
 
-static void add_policy(struct policies *policies, const char *name, const struct policy_kind *kind)
-{
-    const size_t count = atomic_load_explicit(&policies->count, memory_order_relaxed);
-    struct gateway_policy *policy = &policies->all[count];
-    (void) snprintf(policy->name, sizeof(policy->name), "%.*s", POLICY_KIND_SIZE - 1, name); /* no name is longer */
-    policy->kind = *kind;
-    atomic_store(&policy->id, WEIR_NO_POLICY);
-    atomic_store(&policies->count, count + 1); /* workers see the entry whole */
-}
-
-void policies_init(struct policies *policies)
-{
-    for (size_t i = 0; i < POLICY_KIND_COUNT; i++) {
-        struct policy_kind kind;
-        if (policy_kind_read(policy_kind_names[i], &kind)) {
-            add_policy(policies, policy_kind_names[i], &kind);
-        }
-    }
-}
-
-static bool is_known(const struct policies *policies, const char *name)
-{
-    const size_t count = atomic_load(&policies->count);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(policies->all[i].name, name) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Whether there is room for the networks of the file beside all that have ever been in force; if not, logs so. */
 static bool has_room(const struct policies *policies, const struct policy_look *look)
 {
     size_t count = atomic_load(&policies->count);
     for (size_t i = 0; i < look->count; i++) {
         const char *name = look->listed[i].name;
-        count += policy_look_uses(name) && !policy_look_is_tier(name) && !is_known(policies, name);
+        count += policy_look_uses(name) && !policy_look_is_tier(name) && !policy_table_knows(policies, name);
     }
     if (count > POLICIES_MAX) {
         log_line(
@@ -65,8 +34,8 @@ static void add_networks(struct policies *policies, const struct policy_look *lo
     for (size_t i = 0; i < look->count; i++) {
         const char *name = look->listed[i].name;
         struct policy_kind kind;
-        if (!policy_look_is_tier(name) && policy_kind_read(name, &kind) && !is_known(policies, name)) {
-            add_policy(policies, name, &kind);
+        if (!policy_look_is_tier(name) && policy_kind_read(name, &kind) && !policy_table_knows(policies, name)) {
+            policy_table_add(policies, name, &kind);
         }
     }
 }

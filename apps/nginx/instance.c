@@ -376,6 +376,26 @@ static int set_forms(struct instance *instance, const struct block *block, weir_
     return result;
 }
 
+/*
+ * Whether the file still has the policies that it had when the configuration was read. Directives look for theirs among
+ * these, and a request of one that is not there would pass. 0; as weir_validate_policies.
+ */
+static int require_policies(const struct policy_file *file, ngx_log_t *log, weir_error *error)
+{
+    const struct policy *policies = file->policies.elts;
+    const char **names = ngx_alloc((file->policies.nelts + 1) * sizeof(*names), log);
+    if (names == NULL) {
+        *error = (weir_error){-ENOMEM, "out of memory"};
+        return -ENOMEM;
+    }
+    for (size_t i = 0; i < file->policies.nelts; i++) {
+        names[i] = (const char *) policies[i].name.data;
+    }
+    const int result = weir_validate_policies((const char *) file->path.data, names, file->policies.nelts, error);
+    ngx_free((void *) names);
+    return result;
+}
+
 /* Puts own policies in force, of this and of earlier cycles, and those of the file. */
 static bool publish(struct instance *instance, const struct block *block, ngx_log_t *log)
 {
@@ -386,7 +406,8 @@ static bool publish(struct instance *instance, const struct block *block, ngx_lo
     const size_t count = known_policies_own(&instance->known, policies);
     weir_error error;
     const char *path = (const char *) block->file.path.data;
-    int result = set_forms(instance, block, &error);
+    int result = path != NULL ? require_policies(&block->file, log, &error) : 0;
+    result = result != 0 ? result : set_forms(instance, block, &error);
     if (result == 0) {
         result = path != NULL ? weir_load_policies_with(instance->w, path, policies, count, &error)
                               : weir_set_policies(instance->w, policies, count, &error);

@@ -114,8 +114,10 @@ static void adopt(void *arg, const weir_policy_info *info)
 {
     struct adoption *adoption = arg;
     if (adoption->room != 0 && may_be_own(info->policy)) {
+        weir_limit limit = info->policy->limits[0];
+        limit.name = NULL; /* readable in this call alone; a zone's limit has none */
         adoption->room--;
-        know_own(adoption->known, info->policy->name, &info->policy->limits[0], info->policy->scope);
+        know_own(adoption->known, info->policy->name, &limit, info->policy->scope);
     }
 }
 

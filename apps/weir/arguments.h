@@ -12,7 +12,7 @@ struct option_form {
     bool takes_value;
 };
 
-#define OPTIONS_MAX 16
+#define OPTIONS_MAX 24
 
 /* The options of every subcommand, which begin the table of each. */
 enum { OPTION_COLOR, OPTION_HELP, OPTION_JSON, OPTION_OWN };

@@ -101,6 +101,7 @@ static void print_overview(FILE *file)
                  "  2  the command line is wrong\n"
                  "  3  there is no answer: of a file, of Redis or of a node\n"
                  "  4  the output cannot be written\n"
+                 "  5 to 8  a trace cannot be read, or what is said of it may be wrong (simulate)\n"
                  "  130  interrupted while it read (simulate)\n",
                  file);
 }

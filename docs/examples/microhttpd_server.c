@@ -8,7 +8,6 @@
  * /metrics is for Prometheus, and /status a page for people. A server that is open to the world has both on another
  * address. SIGINT and SIGTERM end it.
  */
-#include <arpa/inet.h>
 #include <microhttpd.h>
 #include <signal.h>
 #include <stdio.h>
@@ -27,16 +26,16 @@ static void say(void *arg, weir_log_level level, const char *message)
     (void) fprintf(stderr, "%s: %s\n", level == WEIR_LOG_INFO ? "info" : "warning", message);
 }
 
-/* May this client go on? The key is its address, as bytes. */
+/* May this client go on? The key is its address, as bytes: of IPv6 the /64. */
 static bool allow(struct MHD_Connection *connection, weir_verdict *verdict)
 {
-    struct sockaddr_in client;
-    memcpy(&client, MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr,
-           sizeof client);
+    uint8_t client[16];
+    const struct sockaddr *from = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    const size_t size = weir_address_key(from, 64, client);
     if (mine == NULL) {
         mine = weir_attach(w); /* once in each thread; NULL, as there are too many: the check lets pass */
     }
-    const weir_key key = weir_make_key(w, api, &client.sin_addr, sizeof client.sin_addr);
+    const weir_key key = weir_make_key(w, api, client, size);
     return weir_check(mine, &key, 1, verdict);
 }
 

@@ -61,9 +61,12 @@ int main(void)
     printf("%-22s %10s %10s\n", "", "new passes", "new denies");
     printf("%-22s %10u %10u\n", "old passes", count[1][1], count[1][0]);
     printf("%-22s %10u %10u\n", "old denies", count[0][1], count[0][0]);
-    weir_stats stats;
-    weir_get_stats(w, &stats);
-    printf("weir_stats.would_deny_count: %llu\n", (unsigned long long) stats.would_deny_count);
+    weir_policy_stats stats; /* what a page of an operator's could show */
+    if (weir_get_policy_stats(w, new_key.policy, &stats, sizeof stats) != 0) {
+        return 1;
+    }
+    printf("api-next: %llu allowed, of which it would deny %llu\n", (unsigned long long) stats.allowed_count,
+           (unsigned long long) stats.would_deny_count);
     weir_detach(thread);
     weir_close(w);
 }

@@ -18,6 +18,7 @@ enum { BURST = 64, PACKET = 1500, TURNS = 10 };
 static struct mmsghdr messages[BURST];
 static struct iovec pieces[BURST];
 static struct sockaddr_in sources[BURST];
+static uint8_t addresses[BURST][16]; /* the keys point to them */
 static char packets[BURST][PACKET];
 
 /* Serves what has come: returns how many packets that were, and adds to *served. */
@@ -34,7 +35,8 @@ static int serve(int fd, const weir *w, weir_thread *thread, weir_policy_id poli
     const int count = recvmmsg(fd, messages, BURST, MSG_DONTWAIT, NULL);
     weir_key keys[BURST];
     for (int i = 0; i < count; i++) {
-        keys[i] = weir_make_key(w, policy, &sources[i].sin_addr, sizeof sources[i].sin_addr);
+        const size_t size = weir_address_key((const struct sockaddr *) &sources[i], 64, addresses[i]);
+        keys[i] = weir_make_key(w, policy, addresses[i], size);
     }
     uint64_t allowed = 0; /* one bit for each: BURST is 64 */
     if (count <= 0 || weir_check_burst(thread, keys, NULL, (size_t) count, &allowed) == 0) {

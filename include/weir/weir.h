@@ -13,7 +13,8 @@
  *   ---------------------------------------  ---------------------------------------------------------
  *   weir_open, weir_unlink, weir_version,    anything
  *     weir_address_form, weir_network_form,
- *     weir_status_page
+ *     weir_address_key, weir_status_page,
+ *     weir_validate_policies
  *   weir_set_policies, weir_load_policies,   everything but weir_close; two at once run one after the
  *     weir_load_policies_with,                 other
  *     weir_set_key_form, weir_set_override
@@ -21,9 +22,11 @@
  *   weir_find_policy, weir_list_policies,    everything but weir_close
  *     weir_list_overrides, weir_make_key,
  *     weir_attach, weir_reset, weir_sync,
+ *     weir_leave,
  *     weir_poll_fd, weir_get_stats,
  *     weir_count_unlimited,
  *     weir_get_stats_sized,
+ *     weir_get_policy_stats,
  *     weir_top_offenders,
  *     weir_write_metrics,
  *     weir_write_status,
@@ -41,17 +44,30 @@
  *   weir_poll                                everything but weir_close and another weir_poll
  *   weir_close                               nothing
  *
+ * No call is for a signal handler, which may interrupt a call of its own thread: set a flag there, and call from the
+ * program's loop. A change of policies in a handler that interrupts a check of the thread that has attached the handle
+ * gives -EDEADLK; other calls may wait for ever, or count wrongly.
+ *
+ * With WEIR_DEBUG=1 in the environment at weir_open, calls that this header does not allow are found where that can be:
+ * with a handle that is detached or another thread's, within another call of the same thread, and after weir_close.
+ * Each kind is told once, by options.log or else on standard error. Every check then decides in the table, which takes
+ * ten times as long, and a weir that is closed keeps its memory.
+ *
  * Functions that can fail return 0 or a negative errno value, and take an optional weir_error for a sentence a person
  * can act on. The library never exits, aborts, prints or takes a signal. The functions of the host that the library
  * calls must not throw exceptions of C++.
  *
- * These structs get new fields at their end: weir_options, weir_stats, weir_policy_info and weir_override. All other
- * structs keep their size for as long as the library's soname stays (docs/decisions/013-abi.md).
+ * These structs get new fields at their end: weir_options, weir_stats, weir_policy_stats, weir_policy_info and
+ * weir_override. All other structs keep their size for as long as the library's soname stays
+ * (docs/decisions/013-abi.md).
  *
  * After fork() without exec the child owns no background thread. The child may join a weir with options.shared:
- * weir_join(). On a weir that the child has not joined it may only call weir_close(). That call frees the child's copy
- * and touches neither the parent's connection nor the fleet. The child may open weirs of its own, before or after that,
- * and use them as any process does, whatever threads of the parent were doing at the fork.
+ * weir_join(). On a weir that the child has not joined it should only call weir_close(). That call closes the
+ * descriptors of the child's copy and frees what no thread of the parent can have been changing at the fork, and
+ * touches neither the parent's connection nor the fleet. The child may open weirs of its own, before or after
+ * that, and use them as any process does, whatever threads of the parent were doing at the fork. A program that opens a
+ * weir before daemon() and checks behind it is such a child: where no other thread of the parent was in a call at the
+ * fork, it limits by its own copy and by the clock, and reports nothing; the log says so at the first weir_attach.
  *
  * The library registers handlers for fork (pthread_atfork): a fork waits while a thread that ends gives its handles
  * back. So three things must not fork: a log function, a clock of the host, and a signal handler that may interrupt a
@@ -67,6 +83,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct sockaddr; /* of <sys/socket.h> */
 
 /* nothrow: a caller in C++ has no code for exceptions of a call. */
 #if defined(__GNUC__)
@@ -255,11 +273,17 @@ typedef struct weir_clock {
 typedef enum weir_log_level { WEIR_LOG_ERROR = 0, WEIR_LOG_WARNING = 1, WEIR_LOG_INFO = 2 } weir_log_level;
 
 /*
- * Called from the background thread (or from weir_poll), never from a check. `message` is one line of UTF-8, without
- * line end. Of what the line quotes, control characters and bytes that are no UTF-8 are written as \xNN. The function
- * must not call into the same weir.
+ * Called from the background thread (or from weir_poll). Three lines come from a call of the host, once each: that
+ * nobody polls a weir without a thread (a check or peek), that the process was forked after weir_open (weir_attach),
+ * and what WEIR_DEBUG finds (the call that is wrong). `message` is one line of UTF-8, without line end. Of what the
+ * line quotes, control characters and bytes that are no UTF-8 are written as \xNN. The function must not call into the
+ * same weir.
  *
- * Threads that weir_attach gave no handle are logged at WEIR_LOG_ERROR: at once, and then at most once a minute.
+ * Threads that weir_attach gave no handle are logged at WEIR_LOG_ERROR: at once, and then at most once a minute. Other
+ * things that a counter alone would tell have a line within a second, and then at most one in ten minutes, with the
+ * number since the last one: checks of a policy that is not in force (WEIR_LOG_ERROR), checks that were denied or not
+ * counted for want of room, keys in use that were evicted (once they are a 64th of the table), and evicted keys that
+ * could not be reported (WEIR_LOG_WARNING).
  *
  * Policies that deny are logged at WEIR_LOG_INFO, unless no_denial_log is set. The first line comes one to two seconds
  * after the first denial, and further lines every ten seconds while the policy denies. The last line comes some ten to
@@ -302,7 +326,8 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  * redis_timeout_ms  time after which an answer of Redis no longer counts, 10 to 60,000 ms; 1,000
  * tick_us           how long a thread's grant is valid, 100 to 100,000 us; 1,000
  * no_thread         true: there is no background thread, and the host calls weir_poll from its own loop; weir_poll_fd
- *                   says when
+ *                   says when. Where nobody has called weir_poll for a second, threads that check look at the clock
+ *                   themselves, so limits go on, nothing is reported to the fleet, and the log says so once
  * clock             NULL: the system's clock. A clock of the host implies no_thread, and time then moves only in
  *                   weir_poll
  * log, log_arg      the log function and its first argument; NULL: nothing is logged
@@ -331,6 +356,12 @@ typedef void (*weir_log_fn)(void *arg, weir_log_level level, const char *message
  *                   has forked the other. The memory stays when all of them have ended. NULL: the memory has no name,
  *                   and ends with the last process
  *
+ * required_policies, required_policy_count
+ *                   the names of policies that the program asks by, so many. weir_set_policies, weir_load_policies and
+ *                   weir_load_policies_with refuse a set that lacks one: a check of a policy that is not there is
+ *                   allowed, so that a misspelt name would switch a limit off. Tiers are named one by one, such as
+ *                   "api/free". The names are copied. NULL, 0: any set is taken
+ *
  * max_keys, max_threads and max_log_units of a shared weir are for all its processes together. `reserved` is 0.
  */
 typedef struct weir_options {
@@ -355,12 +386,14 @@ typedef struct weir_options {
     bool shared;
     uint32_t max_processes;
     const char *shared_name;
+    const char *const *required_policies;
+    size_t required_policy_count;
 } weir_options;
 
 #define WEIR_OPTIONS_INIT                                                                                              \
     {                                                                                                                  \
         sizeof(weir_options), NULL, "weir", NULL, 65536, 64, 200, 1000, 1000, false, NULL, NULL, NULL, 4194304, 0,     \
-            NULL, false, {0}, false, 0, NULL                                                                           \
+            NULL, false, {0}, false, 0, NULL, NULL, 0                                                                  \
     }
 
 /*
@@ -373,7 +406,8 @@ typedef struct weir_options {
  * closed or were killed. The new weir has what all keys have used, the policies, and the node of the fleet. Time has
  * gone on meanwhile. Memory that a process was making when it died is made anew, as is memory that cannot be repaired;
  * the log says so. All processes must have the same options. Only node_name, no_thread, log, log_arg, no_denial_log,
- * and the user and password in redis_url may differ. A process that has the name open calls weir_close before exec.
+ * required_policies, and the user and password in redis_url may differ. A process that has the name open calls
+ * weir_close before exec.
  *
  * -EINVAL: an option is out of range (the sentence names it); -ENOMEM; -EAGAIN: no thread could be started.
  * What else a shared_name may lead to; the sentence says what to do:
@@ -447,12 +481,29 @@ WEIR_API int weir_unlink(const char *name);
 WEIR_API void weir_close(weir *w);
 
 /*
+ * Leaves the fleet while threads go on checking: for a program that ends by a signal or a return from main, and does
+ * not wait for its threads. Ends the background thread and reports what was counted, for at most redis_timeout_ms. From
+ * then on checks decide by what this process knows and by the clock; policies stay, nothing is reported, weir_sync
+ * gives -ENOTCONN, and weir_poll does nothing. Of a weir that is shared with other processes these go on. weir_close
+ * may follow once no thread uses the weir, and reports what was counted since; or nothing does, and the process ends.
+ *
+ * 0: all is reported, or there is nothing to report to; also in a second call. -ETIMEDOUT, -ENOTCONN, -ECONNREFUSED:
+ * Redis has not got the last reports. -EINVAL: this process is a child that has not joined.
+ * Threads: any, but not a signal handler; at the same time as the calls of the table above, but weir_close and
+ * weir_join.
+ */
+WEIR_API int weir_leave(weir *w);
+
+/*
  * Replaces all policies at once. Every check sees the old set or the new one, never a mixture. What keys have used is
  * kept for each limit whose algorithm and period are in both sets under the same policy name. After an error the old
  * set stays.
- * -EINVAL: a policy is malformed; the sentence names policy, limit and field. -ENOSPC: there are more than
- * WEIR_MAX_POLICIES names. -ENOMEM: an allocation failed.
- * Threads: any. Blocks until no check uses the old set. Allocates.
+ * -EINVAL: a policy is malformed; the sentence names policy, limit and field. Or there is no policy of a name that
+ * options.required_policies has; the sentence says which, and the name that comes nearest to it. -ENOSPC: there are
+ * more than WEIR_MAX_POLICIES names. -ENOMEM: an allocation failed. Where processes share the weir, also of the calls
+ * below that change policies or overrides: -EBUSY: a check has been under way in a process for ten seconds, since the
+ * change before; -EUCLEAN: the memory is damaged. Threads: any. Blocks until no check uses the old set; where processes
+ * share the weir for ten seconds at most. Allocates.
  */
 WEIR_API int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error);
 
@@ -472,6 +523,17 @@ WEIR_API int weir_load_policies(weir *w, const char *yaml_path, weir_error *erro
  */
 WEIR_API int weir_load_policies_with(weir *w, const char *yaml_path, const weir_policy *policies, size_t count,
                                      weir_error *error);
+
+/*
+ * Whether weir_load_policies could load a file: as a test of a configuration, or ahead of a reload. Nothing is applied,
+ * and no weir is needed. `required` has `count` names of policies that the file must have, as
+ * options.required_policies; NULL, 0: none. Keys of overrides are read as bytes, as no weir_set_key_form is known here.
+ *
+ * Returns 0, or what weir_load_policies would return, with the same sentence: FILE:LINE:COLUMN and what to do. -EINVAL
+ * also: a required name is missing, or is none that a policy can have.
+ * Threads: any. Allocates, and frees it all.
+ */
+WEIR_API int weir_validate_policies(const char *path, const char *const *required, size_t count, weir_error *error);
 
 /*
  * The number of a policy in the present set; WEIR_NO_POLICY: the set has no policy of that name.
@@ -535,6 +597,23 @@ typedef struct weir_key_form {
  * Threads: any.
  */
 WEIR_API const weir_key_form *weir_address_form(unsigned ipv6_prefix);
+
+/*
+ * Writes the bytes of a client's address for weir_make_key into `out`, and returns how many there are. Of AF_INET these
+ * are the 4 bytes of the address. Of AF_INET6 they are the first `ipv6_prefix` bits, 0 to 128 (a greater number counts
+ * as 128), in whole bytes, with the bits behind the prefix 0: 8 bytes for 64. ::ffff:198.51.100.7, as which a socket
+ * for both families gives a client of IPv4, is the 4 bytes of that client, whatever the prefix. With a prefix of 32 or
+ * less there are 5 bytes, so that no network of IPv6 has the key of an IPv4 address. The port and the scope of a
+ * link-local address make no difference. With 128, 64, 56 or 48, weir_address_form has the form of such keys.
+ *
+ * 0: `address` is NULL or of another family, such as AF_UNIX, and nothing is written. A key of 0 bytes would be the one
+ * key of all such clients, so decide yourself what limits them.
+ *
+ * `out` is the caller's, of 16 bytes, and stays as it is for as long as a weir_key points to it. `address` is read in
+ * this call alone and need not be aligned.
+ * Threads: any. Progress: wait-free. Allocates: nothing.
+ */
+WEIR_API size_t weir_address_key(const struct sockaddr *address, unsigned ipv6_prefix, uint8_t out[16]);
 
 /*
  * The form of keys that are networks of one size: an address of IPv4 (`ip_version` 4) or IPv6 (6) in network byte
@@ -712,8 +791,13 @@ typedef struct weir_verdict {
  */
 
 /*
- * May one more request of `cost` units pass? Counts the request where it may. A cost of 0 asks whether one unit would
- * pass, and takes none. `verdict` may be NULL.
+ * May one more request of `cost` units pass? Counts the request where it may. `verdict` may be NULL.
+ *
+ * A cost of 0 asks whether one unit would pass, and takes none: for requests whose cost is known afterwards, which
+ * weir_charge() then takes. It is a check, as fast as one of cost 1: it counts as a request that was allowed or denied,
+ * and its verdict is of the moment before anything is taken. A new key that is only asked for gets no entry in the
+ * table where its policy has one window or token bucket and no fleet shares it. In a fleet a node may learn what other
+ * nodes use of a key only once it has charged the key itself.
  *
  * The bound, for one process: the units admitted in any window, or by any bucket, exceed the limit by at most one
  * request's cost per attached thread. This happens only where a thread is preempted within a check while another thread
@@ -911,9 +995,11 @@ WEIR_API int weir_poll_fd(weir *w);
 /*
  * Reports all that was counted before the call, and returns when Redis has acknowledged the reports and this node has
  * read the counts of the other nodes. The call does not wait for what other threads count meanwhile. 0: done;
- * -ETIMEDOUT: `timeout_ms` milliseconds are over, and the sync goes on without the caller; -ENOTCONN: there is no fleet
- * (redis_url was NULL). With a `timeout_ms` of 0 the call asks for the sync and returns at once.
- * Threads: any. Blocks up to `timeout_ms`.
+ * -ETIMEDOUT: `timeout_ms` milliseconds are over, and the sync goes on without the caller; -ECONNREFUSED: Redis refuses
+ * the connection or the login, which the log explains, and the call did not wait any longer; -ENOTCONN: there is no
+ * fleet (redis_url was NULL). After the first two, limiting goes on by what this node knows, and the node syncs as soon
+ * as it can. The call has servers tried at once that had failed before and were to be tried later. With a `timeout_ms`
+ * of 0 the call asks for the sync and returns at once. Threads: any. Blocks up to `timeout_ms`.
  */
 WEIR_API int weir_sync(weir *w, uint32_t timeout_ms);
 
@@ -1020,6 +1106,9 @@ typedef struct weir_stats {
     /* Calls of weir_attach that gave no handle. Above 0: what those threads check passes unlimited. Raise max_threads,
        or make /dev/shm larger. */
     uint64_t attach_error_count;
+    /* Gauge: policies that were in force and that the present set lacks; the log names them once. What is checked by
+       them passes. Above 0, where you did not mean it: a name is misspelt. See options.required_policies. */
+    uint64_t dropped_policy_count;
 } weir_stats;
 
 /*
@@ -1038,6 +1127,39 @@ WEIR_API void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size
  */
 WEIR_API void weir_get_stats(const weir *w, weir_stats *stats);
 #define weir_get_stats(w, stats) weir_get_stats_sized((w), (stats), sizeof(*(stats)))
+
+/*
+ * The statistics of one policy. The counters are those of all threads, and of all processes that share the weir; they
+ * begin at 0 with weir_open, never go back, and stay while the policy is not in the set.
+ */
+typedef struct weir_policy_stats {
+    /* Checks of the policy that were allowed, in shadow mode as well. A request of several keys counts for each. */
+    uint64_t allowed_count;
+    /* Checks that this policy denied. A request of several keys counts for the policy that decided. */
+    uint64_t denied_count;
+    /* Allowed checks that the policy would have denied, were it not in shadow mode. */
+    uint64_t would_deny_count;
+    /* Gauge: the limits as they were configured, limit_count of them, with burst and period_ns filled in as
+       weir_list_policies does. `name` is NULL. Overrides and outages change nothing here. */
+    weir_limit limits[WEIR_MAX_LIMITS];
+    size_t limit_count;
+    /* Gauge: whether the policy is in an outage mode, as there has been no good sync for outage_grace_ms. Worry when it
+       stays. */
+    bool in_outage;
+    /* Gauge: that outage mode. Where in_outage is false: on_outage, the mode that an outage would begin with. */
+    weir_outage outage_mode;
+} weir_policy_stats;
+
+/*
+ * Writes the first `size` bytes of the statistics of a policy to `out`; `size` is sizeof(weir_policy_stats). What this
+ * library does not know of these bytes becomes 0. The counters of a policy are read one by one, so a check that is made
+ * meanwhile may be in none of them yet.
+ *
+ * Returns 0. -ENOENT: the policy is not in the present set. limit_count is then 0, and the counters are those from the
+ * time when the policy was in the set. -EINVAL: `out` is NULL, and nothing is written.
+ * Threads: any. Progress: wait-free. Allocates: nothing. Takes no lock.
+ */
+WEIR_API int weir_get_policy_stats(const weir *w, weir_policy_id policy, weir_policy_stats *out, size_t size);
 
 /*
  * A key that is denied much.

@@ -76,6 +76,7 @@ using key = ::weir_key;
 
 /* Structs that the library fills in, or reads, as they are in weir.h. */
 using stats = ::weir_stats;
+using policy_stats = ::weir_policy_stats;
 using offender = ::weir_offender;
 using policy_info = ::weir_policy_info;
 using override_info = ::weir_override;
@@ -296,6 +297,7 @@ struct options {
     bool shared = false;
     std::uint32_t max_processes = 0;
     std::string shared_name{};
+    std::vector<std::string> required_policies{};
 };
 
 /*
@@ -539,13 +541,35 @@ inline bool are_terminated_texts(const std::vector<policy> &policies, error &why
     return true;
 }
 
+inline bool are_terminated_texts(const char *field, const std::vector<std::string> &texts, error &why) noexcept
+{
+    for (const std::string &each : texts) {
+        if (!is_terminated_text(field, each, why)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Texts as weir.h takes them, which point into those that they are made of. */
+inline std::vector<const char *> c_texts(const std::vector<std::string> &from)
+{
+    std::vector<const char *> texts;
+    texts.reserve(from.size());
+    for (const std::string &each : from) {
+        texts.push_back(each.c_str());
+    }
+    return texts;
+}
+
 inline bool are_terminated_texts(const options &from, error &why) noexcept
 {
     return is_terminated_text("options: redis_url", from.redis_url, why) &&
            is_terminated_text("options: prefix", from.prefix, why) &&
            is_terminated_text("options: node_name", from.node_name, why) &&
            is_terminated_text("options: fleet_secret", from.fleet_secret, why) &&
-           is_terminated_text("options: shared_name", from.shared_name, why);
+           is_terminated_text("options: shared_name", from.shared_name, why) &&
+           are_terminated_texts("a name in options: required_policies", from.required_policies, why);
 }
 
 /* The functions of the host that a limiter calls, at an address that stays when the limiter moves. */
@@ -944,6 +968,12 @@ class limiter
         host_.reset();
     }
 
+    /* weir_leave: reports what is counted, and ends the background thread. Checks may go on. */
+    int leave() noexcept
+    {
+        return ::weir_leave(weir_);
+    }
+
     /* weir_join: once in each forked child, before any other call there. */
     [[nodiscard]] bool join(error &why) noexcept
     {
@@ -998,6 +1028,19 @@ class limiter
             return detail::is_terminated_text("the path", yaml_path, why) &&
                    detail::are_terminated_texts(policies, why) &&
                    ::weir_load_policies_with(weir_, yaml_path.c_str(), set.data(), set.size(), why.get()) == 0;
+        });
+    }
+
+    /* weir_validate_policies: whether the file could be loaded and has all required policies. Nothing is applied. */
+    [[nodiscard]] static bool validate_policies(const std::string &yaml_path, const std::vector<std::string> &required,
+                                                error &why) noexcept
+    {
+        why = error();
+        return detail::made_by<bool>(why, [&] {
+            const std::vector<const char *> names = detail::c_texts(required);
+            return detail::is_terminated_text("the path", yaml_path, why) &&
+                   detail::are_terminated_texts("the name of a required policy", required, why) &&
+                   ::weir_validate_policies(yaml_path.c_str(), names.data(), names.size(), why.get()) == 0;
         });
     }
 
@@ -1082,6 +1125,12 @@ class limiter
     {
         error why;
         expect(load_policies(yaml_path, policies, why), why);
+    }
+
+    static void validate_policies(const std::string &yaml_path, const std::vector<std::string> &required = {})
+    {
+        error why;
+        expect(validate_policies(yaml_path, required, why), why);
     }
 
     void set_key_form(const std::string &policy_name, const key_form *form)
@@ -1187,7 +1236,10 @@ class limiter
         return detail::code_of(::weir_reset(weir_, &k));
     }
 
-    /* weir_sync: a full report and its answers. std::errc::timed_out; std::errc::not_connected: there is no fleet. */
+    /*
+     * weir_sync: a full report and its answers. std::errc::timed_out; std::errc::connection_refused: Redis refuses the
+     * connection or the login; std::errc::not_connected: there is no fleet.
+     */
     std::error_code sync(std::chrono::milliseconds timeout) noexcept
     {
         return detail::code_of(::weir_sync(weir_, timeout.count() > 0 ? detail::field_of(timeout.count()) : 0));
@@ -1199,6 +1251,12 @@ class limiter
         stats now;
         ::weir_get_stats_sized(weir_, &now, sizeof(now));
         return now;
+    }
+
+    /* weir_get_policy_stats. False: the policy is not in the present set; its counters are in `out` all the same. */
+    bool get_policy_stats(policy_id policy, policy_stats &out) const noexcept
+    {
+        return ::weir_get_policy_stats(weir_, policy, &out, sizeof(out)) == 0;
     }
 
     /* weir_top_offenders: the keys that were denied most units of a policy lately. */
@@ -1252,7 +1310,7 @@ class limiter
     }
 #endif
 
-    void open_as(const options &from, error &why) noexcept
+    void open_as(const options &from, error &why)
     {
         ::weir_options how = WEIR_OPTIONS_INIT;
         const ::weir_clock clock = {from.clock.monotonic ? detail::host_functions::monotonic_ns : nullptr,
@@ -1276,6 +1334,9 @@ class limiter
         how.shared = from.shared;
         how.max_processes = from.max_processes;
         how.shared_name = detail::text_or_null(from.shared_name);
+        const std::vector<const char *> required = detail::c_texts(from.required_policies);
+        how.required_policies = required.data();
+        how.required_policy_count = required.size();
         static_cast<void>(::weir_open(&how, &weir_, why.get()));
     }
 
@@ -1302,6 +1363,42 @@ inline const key_form *address_form(unsigned ipv6_prefix = 128) noexcept
 {
     return ::weir_address_form(ipv6_prefix);
 }
+
+/*
+ * weir_address_key: the bytes of a client's address, for limiter::make_key, which points to them: keep this object for
+ * as long as the key is used.
+ *
+ *   const weirpp::address_key client(address, 64);
+ *   const weirpp::key key = limiter.make_key(api, client.data(), client.size());
+ */
+class address_key
+{
+  public:
+    explicit address_key(const ::sockaddr *address, unsigned ipv6_prefix = 128) noexcept
+        : size_(::weir_address_key(address, ipv6_prefix, bytes_))
+    {
+    }
+
+    const std::uint8_t *data() const noexcept
+    {
+        return bytes_;
+    }
+
+    std::size_t size() const noexcept
+    {
+        return size_;
+    }
+
+    /* Whether there is an address: no, of a socket of another family. */
+    explicit operator bool() const noexcept
+    {
+        return size_ != 0;
+    }
+
+  private:
+    std::uint8_t bytes_[16] = {}; /* before size_, which is written with it */
+    std::size_t size_;
+};
 
 /* weir_network_form: keys that are networks of so many bits; nullptr: there are no such networks. */
 inline const key_form *network_form(unsigned ip_version, unsigned prefix) noexcept

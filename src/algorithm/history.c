@@ -7,6 +7,9 @@
 #include "base/atomics.h"
 #include "base/numbers.h"
 
+/* More units than any log counts. */
+#define NUMBER_MOST (UINT64_C(1) << 56)
+
 _Static_assert(sizeof(struct history) == 64, "what lies behind it begins on a cache line");
 
 static struct history_group *groups_of(struct history *history)
@@ -120,6 +123,29 @@ void history_mend(struct history *history)
     for (uint32_t i = history->group_first; i < history->group_end; i++) {
         history->remote += groups[i].units;
     }
+}
+
+bool history_salvage(struct history *history, uint64_t now_ns)
+{
+    struct history_group *groups = groups_of(history);
+    if (history->end > NUMBER_MOST || history->first > NUMBER_MOST || history->dropped > WEIR_MAX_UNITS ||
+        history->renumbered > history->first) {
+        return false;
+    }
+    history_mend(history);
+    history->group_first = history->group_first < history->group_end ? history->group_first : history->group_end;
+    history->counts = min_u64(history->counts, history->end);
+    history->remote = 0;
+    for (uint32_t i = history->group_first; i < history->group_end; i++) {
+        groups[i].time_ns = min_u64(groups[i].time_ns, now_ns);
+        groups[i].units = min_u64(groups[i].units, WEIR_MAX_UNITS);
+        history->remote += groups[i].units;
+    }
+    for (uint64_t number = history->first; number < history->end; number++) {
+        uint64_t *time_ns = history_time(history, number);
+        *time_ns = min_u64(*time_ns, now_ns);
+    }
+    return true;
 }
 
 void history_set_remote(struct history *history, const struct history_group *groups, size_t count)

@@ -87,6 +87,12 @@ void history_clear(struct history *history, uint64_t until_ns);
 /* Restores the invariants after a change that was not ended, as its process died. */
 void history_mend(struct history *history);
 
+/*
+ * Restores them in memory that may be damaged; the capacities are known to be right. No unit is of a time after
+ * `now_ns` then. False: it makes no sense.
+ */
+bool history_salvage(struct history *history, uint64_t now_ns);
+
 /* Replaces the remote units; the groups are in the order of time. */
 void history_set_remote(struct history *history, const struct history_group *groups, size_t count);
 

@@ -117,7 +117,8 @@ static inline bool limit_snapshot_charge(const struct limit_snapshot *limit_at, 
                                                    : limit_snapshot_charge_window(limit_at, s, held, cost);
 }
 
-/* The state of a fresh key that was charged `cost` units (1 to the limit); *usage: its rule_usage(). */
+/* The state of a fresh key that was charged `cost` units (up to the limit); *usage: its rule_usage(), not for a cost of
+ * 0. */
 static inline struct state limit_snapshot_first(const struct limit_snapshot *limit_at, uint64_t cost,
                                                 struct usage *usage)
 {

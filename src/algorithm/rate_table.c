@@ -24,7 +24,7 @@ uint64_t rate_table_handle(const struct rate_table *table, uint64_t segment)
 /* NULL: there is none. */
 static const struct rate_table *find_table(uint64_t handle)
 {
-    if ((handle & 1) == 0) {
+    if (rate_table_is_address(handle)) {
         return (const struct rate_table *) (uintptr_t) handle; /* NOLINT(performance-no-int-to-ptr): see the header */
     }
     const unsigned char *mapping = segment_mapping(handle >> ID_SHIFT);

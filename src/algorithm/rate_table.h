@@ -11,6 +11,7 @@
 #ifndef WEIR_ALGORITHM_RATE_TABLE_H
 #define WEIR_ALGORITHM_RATE_TABLE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,12 @@ struct rate_table {
  * The handle of a table; `segment`: the id of the segment that the table lies in, within RATE_TABLE_REACH, 0: none.
  */
 uint64_t rate_table_handle(const struct rate_table *table, uint64_t segment);
+
+/* Whether a handle is an address: one of a segment's tables is none, and leads to no other memory. */
+static inline bool rate_table_is_address(uint64_t handle)
+{
+    return (handle & 1) == 0;
+}
 
 /* The rate of this index in the table of a handle; 0: not in use, or there is no table. */
 uint64_t rate_table_unit(uint64_t handle, uint8_t rate_id);

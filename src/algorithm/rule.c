@@ -155,6 +155,19 @@ uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t 
     return 0;
 }
 
+uint64_t rule_used_reset_after(const struct rule *rule, struct state state, uint64_t now_ns)
+{
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        return window_reset_after(rule, window_charge(rule, state, now_ns, 1), now_ns);
+    case RULE_HISTORY:
+        return rule->period_ns;
+    case RULE_BUCKET:
+        return bucket_reset_after(rule, state, now_ns);
+    }
+    return 0;
+}
+
 struct usage rule_usage(const struct rule *rule, struct state state, uint64_t now_ns)
 {
     switch (rule_kind(rule)) {

@@ -26,6 +26,14 @@ struct state {
 /* A bucket's times are kept in 1/64 ns, so that the time one unit takes to refill is a whole number. */
 #define BUCKET_FRACTION_BITS 6
 
+/*
+ * The units that a request needs room for. One of cost 0 asks whether one unit would pass, and takes none.
+ */
+static inline uint64_t units_asked(uint64_t cost)
+{
+    return cost + (cost == 0);
+}
+
 struct rule {
     weir_algorithm algorithm;
     weir_calendar calendar; /* window: the period is of the calendar */
@@ -133,6 +141,8 @@ uint64_t rule_retry_after(const struct rule *rule, struct state state, uint64_t 
 
 /* The wait after which the state equals a fresh one. */
 uint64_t rule_reset_after(const struct rule *rule, struct state state, uint64_t now_ns);
+/* The same once a unit has passed at this time; of a bucket, whose reset follows from its units, before it has. */
+uint64_t rule_used_reset_after(const struct rule *rule, struct state state, uint64_t now_ns);
 
 /* The usage of an evicted key, in little room: at most `units` are in use, and none after `until_ns`. 0 units: the
  * state is as a fresh one. */

@@ -21,6 +21,7 @@
 #define add_relaxed(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
 #define add_release(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_release)
 #define add_seq_cst(p, v)      atomic_fetch_add_explicit((p), (v), memory_order_seq_cst)
+#define or_relaxed(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_relaxed)
 #define or_seq_cst(p, v)       atomic_fetch_or_explicit((p), (v), memory_order_seq_cst)
 #define and_seq_cst(p, v)      atomic_fetch_and_explicit((p), (v), memory_order_seq_cst)
 #define exchange_relaxed(p, v) atomic_exchange_explicit((p), (v), memory_order_relaxed)

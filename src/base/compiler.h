@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hints to the compiler, properties of the build, and the machine's numbers. Names: likely, unlikely, prefetch_line. */
+/*
+ * Hints to the compiler, what it takes for granted, properties of the build, and the machine's numbers. Names: likely,
+ * unlikely, prefetch_line, bool_of_byte.
+ */
 #ifndef WEIR_BASE_COMPILER_H
 #define WEIR_BASE_COMPILER_H
+
+#include <stdbool.h>
 
 /* Bytes. What different threads write lies on different cache lines. */
 #define CACHE_LINE 64
@@ -20,6 +25,12 @@
         __builtin_prefetch((address), 1);                                                                              \
         __asm__("");                                                                                                   \
     } while (0)
+
+/* A bool in memory that may be damaged, where a byte may be neither 0 nor 1: any but 0 is true. */
+static inline bool bool_of_byte(const bool *byte)
+{
+    return *(const unsigned char *) byte != 0;
+}
 
 /* A switch, set in a build under ThreadSanitizer, which sees no ordering in assembly: gcc and clang tell of it
  * differently.

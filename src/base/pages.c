@@ -146,6 +146,11 @@ int pages_commit(const struct pages_owner *owner, const void *at, size_t size)
     return pages_come_later(owner) ? segment_commit(owner->segment, at, size) : 0;
 }
 
+bool pages_have_data(const struct pages_owner *owner, const void *at, size_t size)
+{
+    return !pages_come_later(owner) || segment_has_data(owner->segment, at, size);
+}
+
 bool pages_are_fresh(const struct pages_owner *owner)
 {
     return owner == NULL || owner->segment == NULL || owner->segment->fresh;

@@ -48,6 +48,9 @@ void pages_give(const struct pages_owner *owner, void *memory, size_t size);
 /* Has pages of a PAGES_LATER part present, before they are touched. 0; -ENOSPC; -ENOMEM. */
 int pages_commit(const struct pages_owner *owner, const void *at, size_t size);
 
+/* Whether pages of a PAGES_LATER part were ever touched; true where that cannot be told. */
+bool pages_have_data(const struct pages_owner *owner, const void *at, size_t size);
+
 /* Whether parts are new and 0. Otherwise another process has filled them. */
 bool pages_are_fresh(const struct pages_owner *owner);
 

@@ -116,7 +116,7 @@ static bool is_cell_named_before(const struct direct_all *all, const struct dire
 static bool plan_policy(const struct direct_all *all, struct direct_key *k)
 {
     k->policy = policy_set_by_id(all->set, k->key->policy);
-    if (k->policy == NULL || k->cost == 0) {
+    if (k->policy == NULL) {
         return false;
     }
     k->snapshot = find_snapshot(all, k);
@@ -138,7 +138,7 @@ static enum plan plan_slot(const struct direct_all *all, struct direct_key *k)
 {
     struct weir_thread *t = all->t;
     const size_t index = (size_t) (k->slot - t->slots);
-    const uint64_t wanted = slot_grant_size(t, index, all->epoch, k->cost);
+    const uint64_t wanted = slot_grant_size(t, index, all->epoch, units_asked(k->cost));
     if (wanted != 0 || !renew_is_idle(k->slot, &t->accounts[index], all->epoch)) {
         /* The cost is spent from the grant, once every key has room. */
         const struct check free_of_cost = {.t = t,
@@ -146,8 +146,8 @@ static enum plan plan_slot(const struct direct_all *all, struct direct_key *k)
                                            .cost = 0,
                                            .slot = k->slot,
                                            .epoch = all->epoch,
-                                           .grant_wanted = max_u64(wanted, k->cost)};
-        return renew_grant_of(&free_of_cost, k->snapshot) >= k->cost ? PLAN_COVERED : PLAN_TABLE;
+                                           .grant_wanted = max_u64(wanted, units_asked(k->cost))};
+        return renew_grant_of(&free_of_cost, k->snapshot) >= units_asked(k->cost) ? PLAN_COVERED : PLAN_TABLE;
     }
     t->accounts[index].touched = all->epoch; /* no later key of the request is given this slot */
     k->cell = renew_pinned_cell(t, &t->accounts[index], k->hash);
@@ -186,7 +186,7 @@ static bool plan_cell(struct direct_all *all, struct direct_key *k)
 /* False: the charge needs more than one swap. */
 static bool plan_swap(const struct direct_all *all, struct direct_key *k)
 {
-    return k->cost <= k->snapshot->limit_at.limit &&
+    return units_asked(k->cost) <= k->snapshot->limit_at.limit &&
            direct_plan_charge(all->t->process, k->snapshot, k->cell, k->hash, k->cost, &k->plan);
 }
 
@@ -295,7 +295,7 @@ static void count_charged(struct direct_all *all)
     for (size_t i = 0; i < all->count; i++) {
         const struct direct_key *k = all->charged[i];
         if (k->slot != NULL) {
-            t->accounts[k->slot - t->slots].direct += k->cost;
+            t->accounts[k->slot - t->slots].direct += units_asked(k->cost);
         } else {
             *recent_key(t, k->key->hash) = recent_fingerprint(k->key->hash, all->epoch);
         }

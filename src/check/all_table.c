@@ -113,7 +113,7 @@ static void all_learn_decisions(struct weir_thread *t, struct all *all, uint32_t
             slot_account_unlock(&t->accounts[all->slots[i]]);
         }
         if (r->out->allowed) {
-            check_tally(t, claim->policy, claim->status == CLAIM_HAS_ROOM);
+            check_tally(t, claim->policy, claim->status == CLAIM_HAS_ROOM && !r->out->untracked);
         } else if (i == r->out->key_index) {
             check_tally(t, claim->policy, false);
         }
@@ -131,12 +131,11 @@ static void all_tally(struct weir_thread *t, const struct all *all)
 /* The time of a request of several policies: by the clock, where one of them goes by the clock. */
 static uint64_t all_now(struct weir_thread *t, const struct all *all)
 {
-    for (size_t i = 0; i < all->count; i++) {
-        if (all->claims[i].policy->fine_clock) {
-            return tick_now(t, all->claims[i].policy);
-        }
+    const struct policy *policy = all->claims[0].policy;
+    for (size_t i = 1; i < all->count && !policy->fine_clock; i++) {
+        policy = all->claims[i].policy;
     }
-    return tick_now(t, all->claims[0].policy);
+    return tick_now(t, policy);
 }
 
 /* Decides the claims; within an RCU section. */
@@ -153,8 +152,6 @@ static bool all_decide(struct weir_thread *t, const struct policy_set *set, stru
     counter_add(&t->shared->untracked_count, decision.untracked);
     if (verdict != NULL) {
         verdict_write(verdict, t, all->claims[decision.key_index].policy, &decision, r.now_ns);
-        verdict->allowed = decision.allowed;
-        verdict->retry_after_ns = decision.allowed ? 0 : decision.retry_after_ns;
         verdict->would_deny = decision.left_out || all->would_deny;
         verdict->key_index = all->denied_by;
     }
@@ -165,7 +162,6 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
 {
     struct all all;
     all.count = all.entry_count = all.unknown_count = 0;
-    all.denied_by = 0;
     all.denied = all.would_deny = false;
     counter_add(&t->shared->slow_count, 1);
     rcu_enter(t);
@@ -192,8 +188,8 @@ bool all_table_check(struct weir_thread *t, const struct key_list *list, weir_ve
         all_tally(t, &all);
     } else {
         counter_add(&t->shared->more_keys, all.unknown_count); /* they count as allowed, and the request was not */
+        *denied_by = all.denied_by;
     }
-    *denied_by = all.denied_by;
     rcu_leave(t);
     return pass;
 }

@@ -22,6 +22,7 @@
 #include "process/allowance.h"
 #include "process/insert.h"
 #include "process/process.h"
+#include "thread/misuse.h"
 #include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
@@ -164,12 +165,14 @@ void weir_charge(weir_thread *t, const weir_key *key, uint64_t cost)
         store_release(&slot->used, load_relaxed(&slot->used) + cost); /* [S1] */
         return;
     }
-    charge_slow(t, key, min_u64(cost, WEIR_MAX_UNITS));
+    if (misuse_begin(t, "weir_charge")) {
+        charge_slow(t, key, min_u64(cost, WEIR_MAX_UNITS));
+    }
 }
 
 void weir_count_denied(weir_thread *t, const weir_key *key, uint64_t requests, uint64_t units)
 {
-    if (t == NULL || requests == 0) {
+    if (t == NULL || requests == 0 || !misuse_begin(t, "weir_count_denied")) {
         return;
     }
     struct process *process = t->process;

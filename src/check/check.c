@@ -38,6 +38,7 @@
 #include "check/verdict.h"
 #include "policy/key_form.h"
 #include "policy/override_set.h"
+#include "thread/misuse.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
 
@@ -107,8 +108,9 @@ static inline __attribute__((always_inline)) enum slot_answer try_cached_denial(
     const uint64_t word = load_relaxed(&slot->meta); /* the owner's own */
     const struct slot_meta meta = slot_meta_unpack(word);
     const bool live = grant_epoch(load_relaxed(&slot->grant)) == load_relaxed(&c->t->line->epoch);
-    if (!live || meta.denies_from == 0 || c->cost < meta.denies_from ||
-        (c->cost != meta.denies_from && c->verdict != NULL)) {
+    const uint64_t asked = units_asked(c->cost);
+    if (!live || meta.denies_from == 0 || asked < meta.denies_from ||
+        (asked != meta.denies_from && c->verdict != NULL)) {
         return SLOT_NO_ANSWER;
     }
     struct tally *tally = slot_tally(c->t, word);
@@ -126,8 +128,9 @@ static inline __attribute__((always_inline)) enum slot_answer try_cached_denial(
 /* Renews the grant of a key that has a slot. Units wanted beside the cost are asked for once a check. */
 static inline bool try_renew_grant(struct check *c, const struct policy_snapshot *snapshot)
 {
-    const bool plain = policy_snapshot_is_plain(snapshot) && c->cost != 0;
-    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, plain ? c->cost : 0);
+    const bool plain = policy_snapshot_is_plain(snapshot);
+    const uint64_t direct_cost = plain ? units_asked(c->cost) : 0;
+    c->grant_wanted = slot_grant_size(c->t, (size_t) (c->slot - c->t->slots), c->epoch, direct_cost);
     if (!plain) {
         return false;
     }
@@ -196,12 +199,15 @@ static inline const struct policy_snapshot *cached_snapshot(const struct weir_th
 /* Tries what needs no RCU section for a key with a slot: all that is read is the thread's own or a cell. */
 static inline __attribute__((always_inline)) enum slot_answer check_by_slot(struct check *c)
 {
+    if (thread_may_stand_still(c->t)) {
+        tick_look(c->t); /* a cached denial is to end */
+    }
     c->epoch = load_acquire(&c->t->line->epoch); /* [S4] */
     const enum slot_answer answer = try_cached_denial(c);
     if (answer != SLOT_NO_ANSWER) {
         return answer;
     }
-    const struct policy_snapshot *snapshot = c->cost != 0 ? cached_snapshot(c->t, c->key, c->epoch) : NULL;
+    const struct policy_snapshot *snapshot = cached_snapshot(c->t, c->key, c->epoch);
     if (snapshot == NULL || !try_charge(c, snapshot)) {
         return SLOT_NO_ANSWER;
     }
@@ -241,7 +247,7 @@ static inline __attribute__((always_inline)) enum charge charge_cold(struct weir
 {
     const uint32_t epoch = load_acquire(&t->line->epoch); /* [S4] */
     const struct policy_snapshot *snapshot = cached_snapshot(t, key, epoch);
-    if (unlikely(snapshot == NULL || cost - 1 >= snapshot->limit_at.limit)) {
+    if (unlikely(snapshot == NULL || units_asked(cost) > snapshot->limit_at.limit)) {
         return CHARGE_NOT_TRIED;
     }
     const uint64_t hash = policy_snapshot_hash(snapshot, key);
@@ -321,6 +327,9 @@ static __attribute__((noinline)) bool check_under_rcu(struct check c)
 static __attribute__((noinline)) bool check_slot_slow(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                       weir_verdict *verdict, struct slot *slot)
 {
+    if (!misuse_begin(t, "weir_check")) {
+        return check_allow_unattached(verdict);
+    }
     struct check c = {.t = t, .key = key, .cost = cost, .verdict = verdict, .slot = slot, .commit = true};
     const enum slot_answer answer = check_by_slot(&c);
     if (answer != SLOT_NO_ANSWER) {
@@ -332,6 +341,12 @@ static __attribute__((noinline)) bool check_slot_slow(struct weir_thread *t, con
 static __attribute__((noinline)) bool check_cold(struct weir_thread *t, const weir_key *key, uint64_t cost,
                                                  weir_verdict *verdict)
 {
+    if (!misuse_begin(t, "weir_check")) {
+        return check_allow_unattached(verdict);
+    }
+    if (thread_may_stand_still(t)) {
+        tick_look(t);
+    }
     const enum charge charge = charge_cold(t, key, cost, verdict);
     return charge == CHARGE_DONE || check_under_rcu((struct check){.t = t,
                                                                    .key = key,
@@ -386,10 +401,13 @@ bool check_without_slot(struct weir_thread *t, const struct policy_set *set, con
 
 bool weir_peek(weir_thread *t, const weir_key *key, uint64_t cost, weir_verdict *verdict)
 {
-    if (t == NULL) {
+    if (t == NULL || !misuse_begin(t, "weir_peek")) {
         return check_allow_unattached(verdict);
     }
-    const enum slot_answer answer = slot_peek(t, key->hash, cost != 0 ? cost : 1, verdict);
+    if (thread_may_stand_still(t)) {
+        tick_look(t);
+    }
+    const enum slot_answer answer = slot_peek(t, key->hash, cost, verdict);
     if (answer != SLOT_NO_ANSWER) {
         return answer == SLOT_ALLOWED;
     }
@@ -402,7 +420,7 @@ weir_override_answer weir_find_override(weir_thread *t, const void *address, siz
                                                    [OVERRIDE_ALLOW] = WEIR_OVERRIDE_ALLOW,
                                                    [OVERRIDE_DENY] = WEIR_OVERRIDE_DENY};
     unsigned found_bits = 0;
-    if (t == NULL || (length != 4 && length != 16)) {
+    if (t == NULL || (length != 4 && length != 16) || !misuse_begin(t, "weir_find_override")) {
         return WEIR_NO_OVERRIDE;
     }
     const size_t mapped = key_form_mapped(address, length);

@@ -24,6 +24,7 @@
 #include "check/all_table.h"
 #include "check/check.h"
 #include "process/process.h"
+#include "thread/misuse.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
 #include "thread/tick.h"
@@ -107,7 +108,7 @@ static inline __attribute__((always_inline)) void spend_grants(const struct weir
         }
     }
     if (verdict != NULL && (!charged || least != NULL)) {
-        slot_verdict_allowed(verdict, t->line, least, load_relaxed(&least->meta), least_left);
+        slot_verdict_allowed(verdict, t, least, load_relaxed(&least->meta), least_left);
         verdict->key_index = (uint8_t) key_index;
     }
 }
@@ -132,6 +133,7 @@ enum standing {
 static enum standing find_standing(const struct weir_thread *t, struct slots_found *found, size_t i, bool exact)
 {
     const uint64_t cost = found->list->costs[i];
+    const uint64_t asked = units_asked(cost);
     struct slot *slot;
     found->slots[i] = NULL;
     if (!slot_get(t, found->list->keys[i].hash, &slot)) {
@@ -156,12 +158,12 @@ static enum standing find_standing(const struct weir_thread *t, struct slots_fou
     }
     const struct slot_meta meta = slot_meta_unpack(word);
     if (meta.had_room) {
-        return cost <= load_relaxed(&slot->room) ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
+        return asked <= load_relaxed(&slot->room) ? STANDING_HAD_ROOM : STANDING_UNKNOWN;
     }
     if (meta.denies_from == 0) {
         return STANDING_UNCOVERED;
     }
-    return cost == meta.denies_from || (cost > meta.denies_from && !exact) ? STANDING_DENIED : STANDING_UNKNOWN;
+    return asked == meta.denies_from || (asked > meta.denies_from && !exact) ? STANDING_DENIED : STANDING_UNKNOWN;
 }
 
 /*
@@ -248,6 +250,9 @@ static enum slot_answer check_slots(struct weir_thread *t, struct slots_found *f
 static __attribute__((noinline)) bool check_all_slow(struct weir_thread *t, struct slots_found *found,
                                                      weir_verdict *verdict, uint8_t *denied_by)
 {
+    if (!misuse_begin(t, "weir_check_all")) {
+        return check_allow_unattached(verdict);
+    }
     tick_look(t);
     const enum slot_answer answer = check_slots(t, found, verdict, denied_by);
     const bool pass =

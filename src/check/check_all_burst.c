@@ -12,6 +12,7 @@
 #include "check/check_all.h"
 #include "check/check_burst.h"
 #include "process/process.h"
+#include "thread/misuse.h"
 #include "thread/rcu.h"
 #include "thread/thread.h"
 
@@ -55,6 +56,7 @@ static uint64_t check_some(struct weir_thread *t, const weir_requests *requests,
 size_t weir_check_requests(weir_thread *t, const weir_requests *requests)
 {
     const size_t width = requests->keys_per_request;
+    t = t != NULL && misuse_begin(t, "weir_check_requests") ? t : NULL;
     const bool prefetches = t != NULL && width != 0 && width <= WEIR_MAX_KEYS_AT_ONCE;
     size_t part = 64; /* requests of a part: a power of two, so that no part has bits of two words */
     while (prefetches && part * width > AHEAD) {

@@ -32,6 +32,7 @@
 #include "check/direct_charge.h"
 #include "process/admission.h"
 #include "process/sync_state.h"
+#include "thread/misuse.h"
 #include "thread/policy_snapshot.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
@@ -151,8 +152,8 @@ static void choose_direct(struct burst *b, const weir_key *keys, const uint64_t 
         if (unlikely(key->policy != b->last_id)) {
             snapshot = policy_slow(b, key);
         }
-        /* A cost of 0, or above the limit, is for decide_request(). */
-        if (unlikely(costs[i] - 1 >= snapshot->limit_at.limit || may_have_slot ||
+        /* A cost above the limit is for decide_request(). */
+        if (unlikely(units_asked(costs[i]) > snapshot->limit_at.limit || may_have_slot ||
                      slot_is_wanted(t, key->hash, b->epoch))) {
             ahead->snapshot = NULL;
             ahead->cell = NULL;
@@ -330,11 +331,14 @@ size_t weir_check_burst(weir_thread *t, const weir_key *keys, const uint64_t *co
 {
     size_t allowed = 0;
     uint64_t word = 0;
-    if (t == NULL) {
+    if (t == NULL || !misuse_begin(t, "weir_check_burst")) {
         for (size_t first = 0; first < count && allowed_bits != NULL; first += 64) {
             allowed_bits[first / 64] = UINT64_MAX >> (64 - min_u64(count - first, 64));
         }
         return count;
+    }
+    if (thread_may_stand_still(t)) {
+        tick_look(t);
     }
     for (size_t first = 0; first < count; first += AHEAD) {
         const size_t part = min_u64(count - first, AHEAD);

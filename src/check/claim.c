@@ -155,7 +155,9 @@ static enum charge change_state(struct request *r, struct claim *claim, size_t i
             return CHARGE_NO_ROOM;
         }
         charged = claim_base(r, claim, i);
-        if (change->cost != 0) {
+        /* Without a cost too: the state becomes that of the present window, in which a grant's units are charged later.
+         */
+        if (!change->reserves) {
             charged = rule_charge(&claim->rules[i], charged, r->now_ns, change->cost);
         }
         next = cell_value(charged, value);

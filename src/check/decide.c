@@ -110,13 +110,17 @@ static enum charge charge_all(struct request *r)
 {
     struct claim *first = &r->claims[0];
     const bool one_step = r->count == 1 && first->granted == 0 && first->policy->limit_count == 1;
-    const enum charge result = one_step ? claim_charge_cell(r, first, 0) : reserved_charge(r);
-    for (size_t c = 0; c < r->count && result == CHARGE_DONE; c++) {
-        if (claim_takes_units(&r->claims[c])) {
+    return one_step ? claim_charge_cell(r, first, 0) : reserved_charge(r);
+}
+
+/* Has the fleet told of the keys: also of those that are only asked for, as other nodes may have used them. */
+static void set_dirty(const struct request *r)
+{
+    for (size_t c = 0; c < r->count; c++) {
+        if (!claim_is_left_out(&r->claims[c])) {
             claim_set_dirty(r, &r->claims[c]);
         }
     }
-    return result;
 }
 
 /* Units of a cell that this request was granted: its caller can spend them. */
@@ -161,9 +165,21 @@ static void write_allowed(struct request *r)
     out->remaining = min_u64(out->remaining, out->limit);
 }
 
+/* Denies by the first claim that is not optional; where all are, they are left out. */
 static void write_untracked(struct request *r)
 {
-    *r->out = (struct decision){.untracked = true, .limit = r->claims[0].rules[0].limit, .retry_after_ns = NS_PER_S};
+    size_t c = 0;
+    while (c < r->count && r->claims[c].optional) {
+        c++;
+    }
+    const bool allowed = c == r->count;
+    c = allowed ? 0 : c;
+    *r->out = (struct decision){.allowed = allowed,
+                                .untracked = true,
+                                .left_out = allowed,
+                                .key_index = (uint8_t) c,
+                                .limit = r->claims[c].rules[0].limit,
+                                .retry_after_ns = allowed ? 0 : NS_PER_S};
 }
 
 bool decide_wait(struct request *r, const struct claim *claim, unsigned *stalled_tries)
@@ -208,7 +224,7 @@ static enum read read_claim(struct request *r, size_t c, unsigned *stalled_tries
         claim->stalled = !final && !decide_wait(r, claim, stalled_tries);
         return final || claim->stalled ? READ_DENIED : READ_AGAIN;
     }
-    if (claim->grant_wanted != 0 && claim->cost != 0 && claim->policy->grants) {
+    if (claim->grant_wanted != 0 && claim->policy->grants) {
         const uint64_t left = claim->readings[least].left;
         claim->granted = min_u64(claim->grant_wanted, decide_grant_share(r->t, left - claim->cost));
     }
@@ -290,12 +306,13 @@ static bool decide_claims(struct request *r)
             }
             return true;
         }
-        if (r->peeks || !any_takes_units(r)) {
+        if (r->peeks) {
             write_allowed(r);
             return true;
         }
-        switch (charge_all(r)) {
+        switch (any_takes_units(r) ? charge_all(r) : CHARGE_DONE) {
         case CHARGE_DONE:
+            set_dirty(r);
             write_allowed(r);
             return true;
         case CHARGE_LOST:

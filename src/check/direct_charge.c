@@ -13,11 +13,13 @@ bool direct_look_shared(struct process *process, const struct policy_snapshot *s
 {
     const uint32_t at = (uint32_t) (cell - process->table.cells);
     const struct rule *rule = &snapshot->rule;
+    const uint64_t asked = units_asked(cost);
     struct dwcas_value value;
     if (!cell_read(cell, hash, &value)) {
         return false;
     }
-    struct state state = cell_state(value);
+    const struct state state = cell_state(value);
+    struct state charged = state;
     const uint64_t held = load_acquire(&cell->held) & HELD_UNITS;          /* [P1] after the state */
     const struct allowance_query query = {.outage_mode = OUTAGE_MODE_NONE, /* the snapshot is plain */
                                           .rule = rule,
@@ -25,19 +27,20 @@ bool direct_look_shared(struct process *process, const struct policy_snapshot *s
                                           .headroom =
                                               saturating_sub(rule_headroom(rule, state, snapshot->now_ns), held),
                                           .held = held,
-                                          .asked = cost,
+                                          .asked = asked,
                                           .now_ns = snapshot->now_ns,
                                           .cell = at};
     uint64_t left;
     if (!allowance_left_whole(process, &query, &left)) {
         return false;
     }
-    if (left < cost || !limit_snapshot_charge(&snapshot->limit_at, &state, held, cost)) {
+    if (left < asked || !limit_snapshot_charge(&snapshot->limit_at, &charged, held, asked)) {
         top_denied_prefetch(&process->top_denied, at);
         return false;
     }
-    plan->swap = (struct direct_swap){value, cell_value(state, value)};
-    plan->answer = (struct direct_answer){.state = state, .held = held, .left = left - cost};
+    charged = cost != 0 ? charged : state;
+    plan->swap = (struct direct_swap){value, cell_value(charged, value)};
+    plan->answer = (struct direct_answer){.state = charged, .held = held, .left = left - cost};
     return true;
 }
 
@@ -117,7 +120,7 @@ static bool charge_new_alone(struct weir_thread *t, const struct policy_snapshot
     struct table *table = &t->process->table;
     const struct cell *pair = &table->cells[table_last_pair(table, hash)];
     admission_prefetch(t->process, &snapshot->limit_at, hash, pair);
-    if (!table_pair_is_full(pair) && direct_fill_new(t, snapshot, hash, cost, &out->state)) {
+    if (cost != 0 && !table_pair_is_full(pair) && direct_fill_new(t, snapshot, hash, cost, &out->state)) {
         table_count_keys(table, 1);
         return true;
     }
@@ -128,7 +131,7 @@ bool direct_check(struct weir_thread *t, const struct policy_snapshot *snapshot,
                   weir_verdict *verdict)
 {
     struct process *process = t->process;
-    if (!policy_snapshot_is_plain(snapshot) || cost == 0) {
+    if (!policy_snapshot_is_plain(snapshot)) {
         return false;
     }
     const uint64_t hash = policy_snapshot_hash(snapshot, key);

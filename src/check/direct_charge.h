@@ -42,8 +42,8 @@ struct direct_plan {
 };
 
 /*
- * Works out the swap that charges `cost` units (1 to the limit) to a cell that was this hash's. False: the charge needs
- * more than one swap. *held: units that threads hold in the cell. No other node uses the key.
+ * Works out the swap that charges `cost` units (up to the limit) to a cell that was this hash's. False: the charge
+ * needs more than one swap. *held: units that threads hold in the cell. No other node uses the key.
  */
 static inline bool direct_look(const struct policy_snapshot *snapshot, const struct cell *cell, uint64_t hash,
                                uint64_t cost, struct direct_swap *swap, uint64_t *held)
@@ -55,11 +55,12 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
     }
     struct state state = {from.a, from.b};
     *held = load_acquire(&cell->held) & HELD_UNITS; /* [P1] after the state */
-    if (!limit_snapshot_charge(&snapshot->limit_at, &state, *held, cost)) {
+    if (!limit_snapshot_charge(&snapshot->limit_at, &state, *held, units_asked(cost))) {
         return false;
     }
     swap->from = from;
-    swap->to = (struct dwcas_value){state.a, state.b};
+    /* A cost of 0 swaps the state for itself: the swap says that both words were read at one time. */
+    swap->to = cost != 0 ? (struct dwcas_value){state.a, state.b} : from;
     return true;
 }
 
@@ -67,11 +68,11 @@ static inline bool direct_look(const struct policy_snapshot *snapshot, const str
 bool direct_look_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                         uint64_t hash, uint64_t cost, struct direct_plan *plan);
 
-/* direct_charge() of a key that other nodes use too. `cost`: 1 to the limit. */
+/* direct_charge() of a key that other nodes use too. `cost`: up to the limit. */
 bool direct_charge_shared(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                           uint64_t hash, uint64_t cost, struct direct_answer *out);
 
-/* Works out how `cost` units (1 to the limit) are charged to a cell that was this hash's. False: see direct_look(). */
+/* Works out how `cost` units (up to the limit) are charged to a cell that was this hash's. False: see direct_look(). */
 static inline bool direct_plan_charge(struct process *process, const struct policy_snapshot *snapshot,
                                       struct cell *cell, uint64_t hash, uint64_t cost, struct direct_plan *plan)
 {
@@ -100,11 +101,11 @@ static inline bool direct_swap_cell(struct process *process, const struct policy
     return true;
 }
 
-/* Charges `cost` units (not 0) to a cell that was this hash's. False: nothing was done. */
+/* Charges `cost` units to a cell that was this hash's. False: nothing was done. */
 static inline bool direct_charge(struct process *process, const struct policy_snapshot *snapshot, struct cell *cell,
                                  uint64_t hash, uint64_t cost, struct direct_answer *out)
 {
-    if (cost > snapshot->limit_at.limit) {
+    if (units_asked(cost) > snapshot->limit_at.limit) {
         return false;
     }
     if (snapshot->fleet) {

@@ -36,6 +36,7 @@
 #include "process/process.h"
 #include "process/refund_ledger.h"
 #include "process/sync_state.h"
+#include "thread/misuse.h"
 #include "thread/rcu.h"
 #include "thread/settle.h"
 #include "thread/slot.h"
@@ -201,6 +202,7 @@ static bool refund_around_grant(struct weir_thread *t, const struct policy *poli
     if (whole) {
         const uint64_t remaining = load_relaxed(&slot->remaining_base) - used;
         store_relaxed(&slot->remaining_base, used + min_u64(saturating_add(remaining, rest), slot->limit));
+        slot_note_reset(t, slot, now_ns);
     }
     return whole;
 }
@@ -272,7 +274,8 @@ static __attribute__((noinline)) void refund_slow(struct weir_thread *t, const w
 void weir_refund(weir_thread *t, const weir_key *key, uint64_t cost)
 {
     struct slot *slot;
-    if (t != NULL && !(slot_get(t, key->hash, &slot) && slot_give_back(t, slot, cost))) {
+    if (t != NULL && !(slot_get(t, key->hash, &slot) && slot_give_back(t, slot, cost)) &&
+        misuse_begin(t, "weir_refund")) {
         refund_slow(t, key, cost);
     }
 }

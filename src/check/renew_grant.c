@@ -44,7 +44,8 @@ static bool size_grant(struct renewal *w)
     struct state state;
     const struct rule *rule = &w->snapshot->rule;
     const uint64_t left = read_cell(w, w->held, &value, &state);
-    if (left < w->c->cost || (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
+    if (left < units_asked(w->c->cost) ||
+        (rule_is_bucket(rule) && bucket_rate_id(state) != rule->rate_id && state.a != 0)) {
         return false;
     }
     w->granted = min_u64(w->c->grant_wanted, decide_grant_share(w->c->t, left - w->c->cost));
@@ -75,7 +76,7 @@ static bool charge_cell(const struct renewal *w, uint64_t own, struct state *cha
     struct dwcas_value value;
     struct state state;
     *left = read_cell(w, own, &value, &state);
-    if (*left < w->c->cost + w->granted || cell_is_marked(value)) {
+    if (*left < max_u64(units_asked(w->c->cost), w->c->cost + w->granted) || cell_is_marked(value)) {
         return false;
     }
     *left -= w->c->cost;
@@ -120,17 +121,17 @@ static bool renew_locked(struct renewal *w)
     settling_end(w->account);
     store_relaxed(&w->account->granted, 0);
     const struct rule *rule = &w->snapshot->rule;
-    /* A verdict is of the state after a unit was used. A window without units would be said to have no end. */
-    const bool unused_window = w->c->cost == 0 && rule_kind(rule) == RULE_WINDOW;
-    const struct state used_state = unused_window ? rule_charge(rule, state, w->snapshot->now_ns, 1) : state;
-    const uint64_t reset_after_ns = rule_reset_after(rule, used_state, w->snapshot->now_ns);
+    const uint64_t reset_after_ns = rule_reset_after(rule, state, w->snapshot->now_ns);
     if (w->granted != 0) {
+        const uint64_t used_reset_after_ns =
+            w->c->cost != 0 ? reset_after_ns : rule_used_reset_after(rule, state, w->snapshot->now_ns);
         w->account->rules[0] = *rule;
         const struct slot_terms terms = {.now_ns = w->snapshot->now_ns,
                                          .granted = w->granted,
                                          .limit = rule->limit,
                                          .left = left,
                                          .reset_after_ns = reset_after_ns,
+                                         .used_reset_after_ns = used_reset_after_ns,
                                          .meta = w->snapshot->meta};
         slot_publish(w->c->t, (size_t) (w->slot - w->c->t->slots), w->c->epoch, &terms);
         probe_grant(w->snapshot->id, w->c->key->data, w->c->key->length, w->granted);
@@ -193,7 +194,7 @@ static bool renew_in_section(const struct check *c, const struct policy_snapshot
         slot_account_unlock(account);
     }
     if (allowed) {
-        account->direct += c->cost;
+        account->direct += units_asked(c->cost);
         account->touched = c->epoch;
     }
     return allowed;

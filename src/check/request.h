@@ -52,7 +52,7 @@ struct claim {
 /* Units a claim needs room for. */
 static inline uint64_t claim_asked(const struct claim *claim)
 {
-    return claim->cost != 0 ? claim->cost : 1;
+    return units_asked(claim->cost);
 }
 
 /* Whether a claim is left out of the request. */
@@ -61,10 +61,10 @@ static inline bool claim_is_left_out(const struct claim *claim)
     return claim->optional && claim->status != CLAIM_HAS_ROOM;
 }
 
-/* Whether a claim takes part in the charging. */
+/* Whether a claim takes part in the charging: it is charged, or given a grant. */
 static inline bool claim_takes_units(const struct claim *claim)
 {
-    return claim->cost != 0 && !claim_is_left_out(claim);
+    return claim->cost + claim->granted != 0 && !claim_is_left_out(claim);
 }
 
 struct decision {

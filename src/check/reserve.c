@@ -29,6 +29,7 @@
 #include "check/decide.h"
 #include "check/denial.h"
 #include "process/insert.h"
+#include "thread/misuse.h"
 #include "thread/policy_snapshot.h"
 #include "thread/rcu.h"
 #include "thread/slot.h"
@@ -262,7 +263,7 @@ static inline enum queue_answer ask_queue(const struct weir_thread *t, const str
         return QUEUE_UNKNOWN;
     }
     uint64_t place_ns;
-    const uint64_t asked = request->cost != 0 ? request->cost : 1;
+    const uint64_t asked = units_asked(request->cost);
     const enum queue_answer answer =
         queue_snapshot_ask(&queue->numbers, &state, now_ns, asked, request->max_wait_ns, &place_ns);
     if (answer == QUEUE_UNKNOWN || (answer == QUEUE_ACCEPTED && request->cost != 0 &&
@@ -281,7 +282,7 @@ static bool count_refusal(const struct weir_thread *t, uint32_t at, uint64_t cos
         (cost != 0 && !cell_meta_had(&process->table.metas[at], EVENT_REFUSED))) {
         return false;
     }
-    top_denied_add(process, at, cost != 0 ? cost : 1);
+    top_denied_add(process, at, units_asked(cost));
     return true;
 }
 
@@ -365,14 +366,14 @@ bool weir_reserve(weir_thread *t, const weir_key *key, uint64_t cost, uint64_t m
     uint64_t ignored = 0;
     uint64_t *wait = wait_ns != NULL ? wait_ns : &ignored;
     *wait = 0;
-    if (t == NULL) {
+    if (t == NULL || !misuse_begin(t, "weir_reserve")) {
         return true;
     }
     if (!slot_may_have(t, key->hash)) {
         const enum queue_answer answer = reserve_cached(t, key, cost, max_wait_ns, wait);
         return answer != QUEUE_UNKNOWN ? answer == QUEUE_ACCEPTED : reserve_slow(t, key, cost, max_wait_ns, wait);
     }
-    struct slot *slot = slot_covering(t, key->hash, cost != 0 ? cost : 1);
+    struct slot *slot = slot_covering(t, key->hash, cost);
     if (slot != NULL) {
         (void) slot_spend(t, slot, load_relaxed(&slot->meta), load_relaxed(&slot->used), cost);
         return true;

@@ -23,12 +23,16 @@ static void cache_grant(struct weir_thread *t, size_t index, uint32_t epoch, con
     }
     struct slot_meta meta = slot_meta_of(policy);
     meta.limit_index = (uint8_t) least;
+    const struct rule *rule = &claim->rules[least];
+    const struct state level = claim->readings[least].level;
+    const uint64_t reset_after_ns = rule_reset_after(rule, level, now_ns);
     const struct slot_terms terms = {.now_ns = now_ns,
                                      .granted = claim->granted,
                                      .limit = policy->limits[least].rule.limit,
                                      .left = claim->readings[least].left + claim->granted,
-                                     .reset_after_ns =
-                                         rule_reset_after(&claim->rules[least], claim->readings[least].level, now_ns),
+                                     .reset_after_ns = reset_after_ns,
+                                     .used_reset_after_ns =
+                                         claim->cost != 0 ? reset_after_ns : rule_used_reset_after(rule, level, now_ns),
                                      .limit_index = (uint8_t) least,
                                      .meta = slot_meta_pack(meta)};
     slot_publish(t, index, epoch, &terms);
@@ -61,7 +65,7 @@ static void cache_denial(struct weir_thread *t, size_t index, uint32_t epoch, co
     store_relaxed(&slot->denied, denied);
     struct slot_meta meta = slot_meta_of(policy);
     meta.limit_index = decision->limit_index;
-    meta.plain_denial = !shadow && !never && decision->remaining == 0;
+    meta.plain_denial = !shadow && !never && decision->remaining == 0 && !thread_may_stand_still(t);
     meta.denies_from = asked;
     store_relaxed(&slot->meta, slot_meta_pack(meta));
     store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used))); /* no units */
@@ -80,7 +84,7 @@ static void cache_room(struct weir_thread *t, size_t index, uint32_t epoch, cons
         store_relaxed(&account->denied, slot_denied(slot, account));
         struct slot_meta meta = slot_meta_of(claim->policy);
         meta.had_room = true;
-        store_relaxed(&slot->room, claim->cost);
+        store_relaxed(&slot->room, claim_asked(claim));
         store_relaxed(&slot->meta, slot_meta_pack(meta));
         store_release(&slot->grant, grant_make(epoch, load_relaxed(&slot->used)));
     }

@@ -116,7 +116,7 @@ void fleet_adopt(struct fleet *fleet, const struct fleet_parts *parts)
 {
     /* Texts that are here are another process's. */
     fleet->overrides = (struct round_overrides){.changed = false};
-    fleet->round.overrides_new = false;
+    fleet->round.overrides_new = fleet->round.limits.news = false;
     take_parts(fleet, parts);
     if (fleet->schedule.under_way) {
         round_fail(fleet);
@@ -177,7 +177,9 @@ static void begin_if_due(struct fleet *fleet, const struct policy_set *set, uint
 void fleet_step(struct fleet *fleet, uint64_t monotonic_ns, bool idle, bool ready)
 {
     const uint64_t stepped_ns = fleet->schedule.stepped_ns;
-    const enum transport_event event = step_transport(fleet, monotonic_ns, ready);
+    const bool retries = full_sync_retry(fleet, monotonic_ns);
+    const enum transport_event event = step_transport(fleet, monotonic_ns, ready || retries);
+    full_sync_note_refused(fleet);
     fleet_clock_slew(fleet, stepped_ns != 0 ? saturating_sub(monotonic_ns, stepped_ns) : 0);
     fleet->schedule.stepped_ns = monotonic_ns;
 

@@ -72,8 +72,7 @@ void fleet_clock_step(struct fleet *fleet, uint64_t monotonic_ns)
     }
     if (!clock->readers_drained) {
         /* A check that read the time before it went back would charge a key that has moved as of that time. */
-        rcu_synchronize(fleet->limiter);
-        if (!fleet->clock.move_origin(fleet->clock.move_arg, step_ns)) {
+        if (!rcu_synchronize(fleet->limiter) || !fleet->clock.move_origin(fleet->clock.move_arg, step_ns)) {
             return;
         }
         clock->readers_drained = true;

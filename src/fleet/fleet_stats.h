@@ -23,7 +23,7 @@ struct fleet_stats {
     _Atomic uint64_t live_nodes, suspect_nodes, awaiting_peers, round_trip_ns, sync_count, sync_error_count,
         connection_count, connection_attempt_count, redis_lost_state_count;
     _Atomic uint64_t report_count, rejected_report_count, report_retry_count, deferred_report_count, sent_size,
-        overrides_left_out;
+        overrides_left_out, limit_differences;
     _Atomic int64_t clock_skew_ns;
     _Atomic uint32_t link; /* weir_link */
 };

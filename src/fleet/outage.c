@@ -124,7 +124,7 @@ void outage_keep(const struct process *process, struct policy_set *set, const st
     const bool heard = load_relaxed(&process->shared->news_ns) != 0;
     for (size_t i = 0; i < set->count; i++) {
         struct policy *policy = &set->policies[i];
-        const struct policy *was = policy_set_by_id(old, policy->id);
+        const struct policy *was = old != NULL ? policy_set_by_id(old, policy->id) : NULL;
         if (!process_shares(process, policy)) {
             continue;
         }

@@ -22,7 +22,7 @@ bool outage_update(struct fleet *fleet, struct policy_set *set, uint64_t monoton
 /* Overrides of single keys take the modes of their policies. */
 void outage_follow(const struct policy_set *set, struct overrides *overrides);
 
-/* `set` is about to replace `old`: its policies take the modes of the old policies with the same name. */
+/* `set` is about to replace `old`: its policies take the modes of the old policies with the same name. NULL: none. */
 void outage_keep(const struct process *process, struct policy_set *set, const struct policy_set *old);
 
 #endif

@@ -17,6 +17,7 @@
 #include "fleet/round.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -94,6 +95,7 @@ static void fill_heartbeat(struct fleet *fleet, bool asks, uint64_t monotonic_ns
     round->sent_size = 0;
     round->overrides_new = false;
     memcpy(round->overrides_version, fleet->overrides.version, sizeof(fleet->overrides.version));
+    agreement_tell(fleet, monotonic_ns);
 }
 
 /* Whether the debts of an outage are reported. A node that has lost the fleet since does not know which nodes are
@@ -144,6 +146,7 @@ void round_begin(struct fleet *fleet, const struct policy_set *set, enum round_k
     if (fleet->transport->ops->begin(fleet->transport, &fleet->round, monotonic_ns) == 0) {
         fleet->schedule.under_way = true;
     } else {
+        agreement_forget(fleet);
         merge_failed_round(fleet);
     }
 }
@@ -239,11 +242,19 @@ static void hint_expected(struct fleet *fleet)
         return;
     }
     fleet->schedule.logged_expected = true;
+    char is[24] = "not set";
+    char part[40] = "the whole";
+    if (fleet->expected_nodes != 0) {
+        (void) snprintf(is, sizeof(is), "%" PRIu32, fleet->expected_nodes);
+    }
+    if (expected > 1) {
+        (void) snprintf(part, sizeof(part), "1/%" PRIu32, expected);
+    }
     fleet_log(fleet, WEIR_LOG_INFO,
-              "expected_nodes is %" PRIu32 " and %" PRIu32
-              " nodes are live: a node that starts lets pass up to 1/%" PRIu32
-              " of each limit before its first sync; set expected_nodes to %" PRIu32,
-              fleet->expected_nodes, fleet->round.live_nodes, expected, fleet->round.live_nodes);
+              "%" PRIu32 " nodes are live, and expected_nodes is %s: a node that starts admits up to %s of each limit "
+              "until Redis has answered it once. Set expected_nodes to %" PRIu32 ", and it admits 1/%" PRIu32
+              " until then",
+              fleet->round.live_nodes, is, part, fleet->round.live_nodes, fleet->round.live_nodes);
 }
 
 static void log_joined(const struct fleet *fleet)
@@ -333,6 +344,7 @@ void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotoni
         tick_epoch(fleet->limiter); /* ends the denials that threads answer from their slots */
     }
     take_overrides(fleet);
+    agreement_hear(fleet);
     fleet_clock_sample(fleet, monotonic_ns);
     fleet_clock_report(fleet);
     log_refused(fleet, refused, first_refused);
@@ -379,6 +391,7 @@ void round_fail(struct fleet *fleet)
         overrides_drop(fleet->round.overrides, fleet->round.override_count);
         fleet->round.overrides_new = false;
     }
+    agreement_forget(fleet);
     counter_add(&fleet->stats.sync_error_count, 1);
     trace_round(fleet, false);
     merge_failed_round(fleet);

@@ -2,11 +2,13 @@
 /*
  * struct fleet: the private state of the fleet layer, a part for each module, declared in that module's header.
  *
- * Everything but forms, sync_calls and stats belongs to the background thread, or to the thread in weir_poll.
+ * Everything but forms, sync_calls, stats and agreement.changed belongs to the background thread, or to the thread in
+ * weir_poll.
  */
 #ifndef WEIR_FLEET_STATE_H
 #define WEIR_FLEET_STATE_H
 
+#include "fleet/agreement.h"
 #include "fleet/clock_shift.h"
 #include "fleet/fleet.h"
 #include "fleet/fleet_clock.h"
@@ -61,6 +63,7 @@ struct fleet {
     struct outage_state outage;
     struct link_health link_health;
     struct round_overrides overrides;
+    struct agreement agreement;
     struct full_sync_calls sync_calls;
     struct fleet_stats stats;
 };

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -21,9 +22,11 @@
 #include "base/clock.h"
 #include "base/plain.h"
 #include "limiter/denial_log.h"
+#include "limiter/dropped_policies.h"
 #include "limiter/key_overrides.h"
 #include "limiter/leader.h"
 #include "limiter/set_policies.h"
+#include "limiter/trouble_log.h"
 #include "limiter/weir_private.h"
 #include "thread/rcu_lane.h"
 #include "thread/repair.h"
@@ -48,14 +51,11 @@
 #define SETTLE_EVERY_NS (32 * NS_PER_MS)
 #define SETTLE_PIECE_NS NS_PER_MS
 
-/* Between two lines of the log about threads without a handle. weir.h promises this one. */
-#define ATTACH_LINE_NS (60 * NS_PER_S)
-
 /* Slow passes of all threads so far. */
 static uint64_t passes(const struct limiter *limiter)
 {
     uint64_t sum = 0;
-    const uint32_t high = load_acquire(&limiter->shared->thread_high);
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         sum += load_relaxed(&limiter->threads[i].shared->slow_count); /* statistics */
     }
@@ -119,11 +119,13 @@ static void run_tick(weir *w, uint64_t now_ns)
         }
         return;
     }
+    w->asleep = load_relaxed(&limiter->shared->line.epoch) == EPOCH_ASLEEP; /* also if time stood still */
     const uint64_t seen = passes(limiter);
     if (seen != w->seen_passes) {
         w->seen_passes = seen;
         w->active_ns = now_ns;
-        if (w->asleep) {
+        /* After weir_leave nobody would tick; under WEIR_DEBUG no slot is to answer. */
+        if (w->asleep && load_relaxed(&w->has_left) == 0 && !limiter->is_watched) {
             w->asleep = false;
             tick_wake(limiter, now_ns);
         }
@@ -161,38 +163,31 @@ static void tell_replaced(weir *w)
     w->named.replaced = REPLACED_NONE;
 }
 
-/* What is new of threads that got no handle for one reason. False: there is nothing to say. */
-static bool tell_unattached_for(weir *w, enum attach_failure why)
+static weir *weir_of(struct limiter *limiter)
 {
-    const uint64_t count = load_relaxed(&w->limiter.shared->attach_failures[why]); /* statistics */
-    const uint64_t told = w->shared->attach_told[why];
-    char line[256];
-    char why_text[128];
-    if (count == told) {
-        return false;
-    }
-    w->shared->attach_told[why] = count;
-    if (why == ATTACH_FULL) {
-        (void) snprintf(why_text, sizeof(why_text), "all %" PRIu32 " handles are in use; raise max_threads",
-                        w->limiter.max_threads);
-    } else {
-        (void) snprintf(why_text, sizeof(why_text), "/dev/shm is full; make that file system larger");
-    }
-    (void) snprintf(line, sizeof(line), "threads are not limited: %" PRIu64 " %s of weir_attach gave no handle, as %s",
-                    count - told, plain_number(count - told, "call", "calls"), why_text);
-    w->options.log(w->options.log_arg, WEIR_LOG_ERROR, line);
-    return true;
+    return (weir *) ((unsigned char *) limiter - offsetof(weir, limiter));
 }
 
-/* Says at once that a thread got no handle, and of later ones at most once a minute. */
-static void tell_unattached(weir *w, uint64_t now_ns)
+void background_misused(struct limiter *limiter, const char *sentence)
 {
-    uint64_t *line_ns = &w->shared->attach_line_ns;
-    if (w->options.log == NULL || (*line_ns != 0 && now_ns - *line_ns < ATTACH_LINE_NS)) {
-        return;
+    const weir *w = weir_of(limiter);
+    if (w->options.log != NULL) {
+        w->options.log(w->options.log_arg, WEIR_LOG_ERROR, sentence);
+    } else {
+        (void) fprintf(stderr, "weir: %s\n", sentence);
     }
-    if (tell_unattached_for(w, ATTACH_FULL) || tell_unattached_for(w, ATTACH_NO_ROOM)) {
-        *line_ns = now_ns;
+}
+
+void background_looked(struct limiter *limiter, uint64_t monotonic_ns)
+{
+    weir *w = weir_of(limiter);
+    const uint64_t worked_ns = max_u64(load_relaxed(&w->shared->worked_ns), w->opened_ns); /* a hint */
+    if (load_relaxed(&w->has_left) == 0 && w->options.log != NULL && monotonic_ns > worked_ns + STANDSTILL_NS &&
+        exchange_seq_cst(&w->stood_still, 1) == 0) {
+        w->options.log(
+            w->options.log_arg, WEIR_LOG_WARNING,
+            "nobody has called weir_poll for a second, so threads that check look at the clock themselves, and "
+            "nothing is reported to the fleet; call weir_poll from your loop, or open without no_thread");
     }
 }
 
@@ -201,6 +196,7 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     struct limiter *limiter = &w->limiter;
     run_tick(w, now_ns);
     settle_when_due(w, now_ns);
+    policies_settle(w);
     if (limiter->max_processes > 1 && now_ns >= w->repair_ns) {
         w->repair_ns = now_ns + REPAIR_LOOK_NS;
         repair_next(limiter, &w->repair_cursor);
@@ -208,16 +204,19 @@ static uint64_t work(weir *w, uint64_t now_ns, bool ready, struct waiting *waiti
     }
     count_denials(limiter, now_ns);
     tell_replaced(w);
-    tell_unattached(w, now_ns);
+    trouble_log_step(w, now_ns);
+    dropped_policies_tell(w);
     denial_log_step(w, now_ns);
     key_overrides_end(w);
     if (w->has_fleet) {
-        const uint64_t served = load_relaxed(&w->fleet->sync_calls.served);
+        const struct full_sync_calls *calls = &w->fleet->sync_calls;
+        const uint64_t served = load_relaxed(&calls->served);
+        const uint64_t refused = load_relaxed(&calls->refused);
         /* A child that was forked before may join after the last process has begun to leave: the node stays then. */
         w->fleet->leaves = w->leaves_last && load_relaxed(&limiter->shared->joined_count) == 0;
         fleet_step(w->fleet, now_ns, w->asleep, ready);
         key_overrides_take(w);
-        if (load_relaxed(&w->fleet->sync_calls.served) != served) {
+        if (load_relaxed(&calls->served) != served || load_relaxed(&calls->refused) != refused) {
             (void) pthread_mutex_lock(&w->sync_lock);
             (void) pthread_cond_broadcast(&w->sync_done);
             (void) pthread_mutex_unlock(&w->sync_lock);
@@ -246,7 +245,7 @@ static void take_over(weir *w, uint64_t now_ns)
     denial_log_begin(w, now_ns);
 }
 
-static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
+static uint64_t work_if_leader(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
 {
     const bool stalled = load_relaxed(&w->limiter.process.shared->stalled) != 0;
     if (w->limiter.max_processes > 1 && stalled) {
@@ -266,6 +265,15 @@ static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waitin
     return next_ns;
 }
 
+static uint64_t run(weir *w, uint64_t now_ns, bool ready, struct waiting *waiting)
+{
+    store_relaxed(&w->is_at_work, 1);
+    fence_seq_cst(); /* a child that is forked meanwhile sees that first: leader_is_whole() */
+    const uint64_t next_ns = work_if_leader(w, now_ns, ready, waiting);
+    store_release(&w->is_at_work, 0);
+    return next_ns;
+}
+
 /* Tells the host's loop what to wait for. */
 static uint64_t watch(weir *w, const struct waiting *waiting, bool changed, uint64_t now_ns, uint64_t next_ns)
 {
@@ -275,6 +283,11 @@ static uint64_t watch(weir *w, const struct waiting *waiting, bool changed, uint
 uint64_t background_poll(weir *w, uint64_t now_ns)
 {
     struct waiting waiting;
+    if (load_relaxed(&w->has_left) != 0) {
+        (void) poll_set_take(&w->poll_set);
+        run_tick(w, now_ns); /* of a clock of the host, which moves here alone */
+        return poll_set_update(&w->poll_set, NULL, 0, false, now_ns, now_ns + ASLEEP_LOOK_NS);
+    }
     const bool ready = poll_set_take(&w->poll_set);
     const uint64_t next_ns = run(w, now_ns, ready, &waiting);
     /* A socket is opened, closed and read in a step of the transport alone. */
@@ -368,14 +381,16 @@ int background_sync_there(weir *w, uint32_t timeout_ms)
     const uint64_t until_ns = clock_monotonic_ns(NULL) + timeout_ms * NS_PER_MS;
     wake(w);
     (void) pthread_mutex_lock(&w->sync_lock);
-    while (load_acquire(&w->fleet->sync_calls.served) < request && clock_monotonic_ns(NULL) < until_ns) { /* [F2] */
+    while (load_acquire(&w->fleet->sync_calls.served) < request && /* [F2] */
+           load_relaxed(&w->fleet->sync_calls.refused) < request && clock_monotonic_ns(NULL) < until_ns) {
         const struct timespec next = time_at(looks_again_at(w, until_ns));
         (void) pthread_cond_timedwait(&w->sync_done, &w->sync_lock, &next);
     }
     const bool served = load_acquire(&w->fleet->sync_calls.served) >= request; /* [F2] */
+    const bool refused = load_relaxed(&w->fleet->sync_calls.refused) >= request;
     (void) pthread_mutex_unlock(&w->sync_lock);
     fleet_wait_end(w->fleet);
-    return served ? 0 : -ETIMEDOUT;
+    return served ? 0 : refused ? -ECONNREFUSED : -ETIMEDOUT;
 }
 
 /* Runs until a weir_sync is served; 0, or as weir_sync. */
@@ -390,6 +405,9 @@ static int run_until_served(weir *w, uint64_t request, uint32_t timeout_ms, bool
         (void) watch(w, &waiting, true, run_ns, next_ns); /* before this returns, by whichever way */
         if (load_relaxed(&w->fleet->sync_calls.served) >= request) {
             return 0;
+        }
+        if (load_relaxed(&w->fleet->sync_calls.refused) >= request) {
+            return -ECONNREFUSED;
         }
         const uint64_t now_ns = clock_monotonic_ns(NULL);
         if (now_ns >= until_ns) {

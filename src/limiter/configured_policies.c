@@ -2,8 +2,13 @@
 /* See configured_policies.h. */
 #include "limiter/configured_policies.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/compiler.h"
+#include "base/numbers.h"
+#include "policy/validate.h"
 
 struct configured_policies {
     size_t count;
@@ -50,22 +55,70 @@ const void *configured_policies_bytes(const struct configured_policies *configur
     return configured;
 }
 
-struct configured_policies *configured_policies_from_bytes(const void *bytes, size_t size)
+/* Has the pointers of one policy lead to its own memory. False: a number or a name is none that there can be. */
+static bool adopt(struct configured_policies *configured, size_t index)
 {
-    struct configured_policies *configured = size != 0 ? malloc(size) : NULL;
+    weir_policy *policy = &configured->of[index].policy;
+    policy->name = configured->of[index].name;
+    policy->limits = configured->of[index].limits;
+    policy->hash_keys = bool_of_byte(&policy->hash_keys);
+    bool sound = policy->limit_count <= WEIR_MAX_LIMITS && memchr(policy->name, '\0', WEIR_MAX_NAME + 1) != NULL;
+    for (size_t i = 0; i < WEIR_MAX_LIMITS && sound; i++) {
+        weir_limit *limit = &configured->of[index].limits[i];
+        const char *name = configured->of[index].limit_names[i];
+        limit->name = limit->name != NULL ? name : NULL;
+        sound = memchr(name, '\0', WEIR_MAX_NAME + 1) != NULL;
+    }
+    return sound;
+}
+
+weir_policy *configured_policies_list(const struct configured_policies *configured)
+{
+    const size_t count = configured_policies_count(configured);
+    weir_policy *policies = calloc(count + 1, sizeof(*policies));
+    for (size_t i = 0; i < count && policies != NULL; i++) {
+        policies[i] = configured->of[i].policy;
+    }
+    return policies;
+}
+
+/* Whether these can have been configured. */
+static int check(const struct configured_policies *configured)
+{
+    weir_policy *policies = configured_policies_list(configured);
+    if (policies == NULL) {
+        return -ENOMEM;
+    }
+    const int result = validate_policies(policies, configured->count, NULL, NULL);
+    free(policies);
+    return result == 0 ? 0 : -EUCLEAN;
+}
+
+int configured_policies_from_bytes(const void *bytes, size_t size, struct configured_policies **out)
+{
+    *out = NULL;
+    if (size == 0) {
+        return 0;
+    }
+    struct configured_policies *configured = size >= sizeof(*configured) ? malloc(size) : NULL;
     if (configured == NULL) {
-        return NULL;
+        return size >= sizeof(*configured) ? -ENOMEM : -EUCLEAN;
     }
     memcpy(configured, bytes, size);
-    for (size_t i = 0; i < configured->count; i++) {
-        configured->of[i].policy.name = configured->of[i].name;
-        configured->of[i].policy.limits = configured->of[i].limits;
-        for (size_t j = 0; j < configured->of[i].policy.limit_count; j++) {
-            weir_limit *limit = &configured->of[i].limits[j];
-            limit->name = limit->name != NULL ? configured->of[i].limit_names[j] : NULL;
-        }
+    int result = configured->count <= WEIR_MAX_POLICIES &&
+                         size == sizeof(*configured) + configured->count * sizeof(configured->of[0])
+                     ? 0
+                     : -EUCLEAN;
+    for (size_t i = 0; result == 0 && i < configured->count; i++) {
+        result = adopt(configured, i) ? 0 : -EUCLEAN;
     }
-    return configured;
+    result = result != 0 ? result : check(configured);
+    if (result != 0) {
+        free(configured);
+        return result;
+    }
+    *out = configured;
+    return 0;
 }
 
 void configured_policies_free(struct configured_policies *configured)

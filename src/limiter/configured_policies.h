@@ -18,11 +18,15 @@ size_t configured_policies_count(const struct configured_policies *configured); 
 /* The policies of a copy, in order; NULL behind the last, and where `configured` is NULL. */
 const weir_policy *configured_policies_at(const struct configured_policies *configured, size_t index);
 
+/* All of them, as an array to be freed; its pointers lead to the copy. NULL: out of memory. */
+weir_policy *configured_policies_list(const struct configured_policies *configured);
+
 /*
  * The bytes of a copy, which stay its own, and their number; NULL and 0 where `configured` is NULL. Another process can
- * make a copy of its own from these bytes; NULL: out of memory, or there are no bytes.
+ * make a copy of its own from these bytes, which is NULL where there are none. 0; -ENOMEM; -EUCLEAN: they are no such
+ * bytes.
  */
 const void *configured_policies_bytes(const struct configured_policies *configured, size_t *size);
-struct configured_policies *configured_policies_from_bytes(const void *bytes, size_t size);
+int configured_policies_from_bytes(const void *bytes, size_t size, struct configured_policies **out);
 
 #endif

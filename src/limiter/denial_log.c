@@ -68,7 +68,7 @@ static void find_groups(struct denial_log *log, const struct policy_names *names
 static void sum_up(struct denial_log *log, const struct limiter *limiter)
 {
     memset(log->sums, 0, (log->known + 1) * sizeof(*log->sums));
-    const uint32_t high = load_acquire(&limiter->shared->thread_high);
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         for (size_t id = 1; id <= log->known; id++) {
             const struct tally *tally = &limiter->threads[i].tallies[id];

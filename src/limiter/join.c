@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "limiter/background.h"
+#include "limiter/leader.h"
 #include "limiter/weir_open.h"
 #include "limiter/weir_private.h"
 #include "thread/handle.h"
@@ -20,10 +21,8 @@
 /* Drops what the child has copies of and the parent goes on using: descriptors, and locks that threads may hold. */
 static int begin_anew(weir *w)
 {
-    if (w->transport != NULL) {
-        w->transport->ops->close(w->transport);
-        w->transport = NULL;
-    }
+    leader_drop_transport(w);
+    store_relaxed(&w->is_at_work, 0); /* the child has no thread yet */
     if (w->wake_fd >= 0) {
         (void) close(w->wake_fd);
         w->wake_fd = -1;
@@ -31,7 +30,7 @@ static int begin_anew(weir *w)
     poll_set_close(&w->poll_set);
     poll_set_init(&w->poll_set);
     w->has_thread = false;
-    w->leads = false;
+    store_relaxed(&w->leads, 0);
     return locks_init(w);
 }
 
@@ -48,7 +47,8 @@ int weir_join(weir *w, weir_error *error)
         return error_set(error, -EINVAL, "the weir is not shared by processes; open it with options.shared");
     }
     if (fork_mark_is_own(w->limiter.mark)) {
-        return error_set(error, -EINVAL, "this process has joined already, or has opened the weir");
+        return error_set(error, -EINVAL,
+                         "this process has joined already, or has opened the weir; join once in each forked child");
     }
     if (is_elsewhere(&w->limiter)) {
         return error_set(error, -EXDEV,
@@ -57,7 +57,7 @@ int weir_join(weir *w, weir_error *error)
     }
     int result = begin_anew(w);
     if (result != 0) {
-        return error_set(error, result, "no locks to be had: %s", strerror(-result));
+        return error_set(error, result, "no lock could be made: %s; give the process more memory", strerror(-result));
     }
     int lock_fd = -1;
     if (named_lock(&w->named, &lock_fd) != 0) {
@@ -66,7 +66,9 @@ int weir_join(weir *w, weir_error *error)
     w->limiter.grants = w->limiter.grants && !named_forbids_grants(&w->named);
     if (w->limiter.grants && !barrier_available(w->limiter.reach)) {
         named_unlock(lock_fd);
-        return error_set(error, -ENOSYS, "membarrier(2) is not to be had here, but was where the weir was opened");
+        return error_set(error, -ENOSYS,
+                         "membarrier(2) is forbidden here, but was not where the weir was opened; allow it in the "
+                         "sandbox of this process");
     }
     const uint32_t index = joined_enter(&w->limiter);
     named_unlock(lock_fd);
@@ -84,7 +86,10 @@ int weir_join(weir *w, weir_error *error)
         (void) joined_leave_begin(&w->limiter, index);
         joined_leave(&w->limiter, index);
         limiter_forget(&w->limiter);
-        return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+        return error_set(error, result,
+                         "no background thread could be started: %s; raise the limits of threads and descriptors of "
+                         "the process, or set no_thread",
+                         strerror(-result));
     }
     handle_watch(&w->limiter);
     return error_clear(error);

@@ -15,10 +15,10 @@
 #include "base/plain.h"
 #include "fleet/fleet_log.h"
 #include "limiter/policy_lock.h"
+#include "limiter/policy_readers.h"
 #include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "policy/entry.h"
-#include "thread/rcu.h"
 
 /* The most bytes of a malformed override that the log quotes. */
 #define QUOTED_SIZE 81
@@ -45,14 +45,19 @@ void key_overrides_note(weir *w, const struct overrides *overrides)
     }
 }
 
-/* Compiles all overrides and puts them in force. Under the policy lock. 0, or -ENOMEM and nothing has changed. */
+/* Compiles all overrides and puts them in force. Under the policy lock. Not 0: shared_policies_refuse(); nothing has
+ * changed.
+ */
 static int publish(weir *w, struct override_faults *faults)
 {
-    struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
+    struct policy_set *set = shared_policies_in_force(w);
     struct overrides *compiled = NULL;
-    if (key_overrides_compile(w, set, &compiled, faults) != 0 || shared_policies_prepare(w, set, compiled) != 0) {
+    int result = set != NULL ? policy_readers_wait(w) : -EUCLEAN;
+    result = result != 0 ? result : key_overrides_compile(w, set, &compiled, faults);
+    result = result != 0 ? result : shared_policies_prepare(w, set, compiled);
+    if (result != 0) {
         overrides_free(compiled);
-        return -ENOMEM;
+        return result;
     }
     outage_follow(set, compiled);
     struct overrides *old = policy_set_overrides(set);
@@ -63,8 +68,8 @@ static int publish(weir *w, struct override_faults *faults)
     key_overrides_note(w, compiled);
     tick_epoch(&w->limiter);
     shared_policies_commit(w);
-    rcu_synchronize(&w->limiter);
-    if (!shared_policies_has(w->shared_policies, old)) {
+    policy_readers_drain(w);
+    if (w->shared_policies == NULL) {
         overrides_free(old);
     }
     return 0;
@@ -145,11 +150,6 @@ static size_t find_own(const struct override_list *own, const char *field)
     return at;
 }
 
-static int no_entry_memory(weir_error *error)
-{
-    return error_set(error, -ENOMEM, "out of memory for the entries of single keys");
-}
-
 /* Puts `texts` in the place of the entries set here; `left_out` of those is no longer there. Under the policy lock. */
 static int replace_own(weir *w, struct override_list next, size_t left_out)
 {
@@ -176,7 +176,7 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
     const struct override_list *own = &w->overrides[OVERRIDES_OWN];
     struct override_list next = {calloc(own->count + 1, sizeof(*next.texts)), 0};
     if (next.texts == NULL) {
-        return no_entry_memory(error);
+        return shared_policies_refuse(-ENOMEM, error);
     }
     struct override_text *added = NULL;
     for (size_t i = 0; i <= own->count; i++) {
@@ -189,13 +189,14 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
         }
     }
     const bool made = added == NULL || (added->field != NULL && added->value != NULL);
-    if (!made || replace_own(w, next, at) != 0) {
+    const int result = made ? replace_own(w, next, at) : -ENOMEM;
+    if (result != 0) {
         if (added != NULL) {
             free(added->field);
             free(added->value);
         }
         free(next.texts);
-        return no_entry_memory(error);
+        return shared_policies_refuse(result, error);
     }
     return error_clear(error);
 }
@@ -203,11 +204,14 @@ static int change_own(weir *w, size_t at, const char *field, const char *value, 
 /* weir_set_override, under the policy lock. */
 static int set_override(weir *w, const char *name, const char *value, weir_error *error)
 {
-    const struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
+    const struct policy_set *set = shared_policies_in_force(w);
     const struct override_list *own = &w->overrides[OVERRIDES_OWN];
     struct entry_name read;
     struct entry_value numbers;
     char field[ENTRY_NAME_SIZE];
+    if (set == NULL) {
+        return shared_policies_refuse(-EUCLEAN, error);
+    }
     int result = entry_name_read(&w->names, name, &read, error);
     if (result != 0) {
         return result;
@@ -216,8 +220,12 @@ static int set_override(weir *w, const char *name, const char *value, weir_error
     const size_t at = find_own(own, field);
     const struct policy *policy = policy_set_by_id(set, policy_names_find(&w->names, read.policy));
     if (value == NULL) {
-        return at != own->count ? change_own(w, at, field, NULL, error)
-                                : error_set(error, -ENOENT, "there is no entry \"%.100s\" set here", field);
+        return at != own->count
+                   ? change_own(w, at, field, NULL, error)
+                   : error_set(
+                         error, -ENOENT,
+                         "there is no entry \"%.100s\" set here; only entries of weir_set_override can be removed so",
+                         field);
     }
     const bool of_all = entry_name_is_of_all(&read);
     if (policy == NULL && !of_all) {

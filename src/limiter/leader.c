@@ -8,7 +8,7 @@
 #include "fleet/state.h"
 #include "limiter/bucket_origin.h"
 #include "limiter/weir_private.h"
-#include "process/robust_mutex.h"
+#include "thread/fork_mark.h"
 #include "thread/joined.h"
 #include "transport/redis/redis.h"
 
@@ -49,19 +49,26 @@ struct fleet_parts leader_parts(weir *w)
                                 .batch = w->batch};
 }
 
-/* What a process keeps for the time it leads. */
-static void drop_transport(weir *w)
+bool leader_is_whole(const weir *w)
 {
-    if (w->transport != NULL) {
-        w->transport->ops->close(w->transport);
-        w->transport = NULL;
+    return fork_mark_is_own(w->limiter.mark) || load_acquire(&w->is_at_work) == 0;
+}
+
+void leader_drop_transport(weir *w)
+{
+    struct transport *const transport = w->transport;
+    w->transport = NULL;
+    if (transport != NULL && leader_is_whole(w)) {
+        transport->ops->close(transport);
+    } else if (transport != NULL) {
+        transport->ops->abandon(transport);
     }
 }
 
 /* Steps the fleet from now on. False: there is no memory for a transport. */
 static bool adopt_fleet(weir *w, uint64_t monotonic_ns)
 {
-    drop_transport(w);
+    leader_drop_transport(w);
     w->transport_config.now_ns = monotonic_ns;
     if (redis_transport_open(&w->transport_config, &w->transport, NULL) != 0) {
         return false;
@@ -75,7 +82,7 @@ static bool adopt_fleet(weir *w, uint64_t monotonic_ns)
  */
 static bool is_gone(const struct limiter *limiter, uint32_t leader)
 {
-    return load_relaxed(&limiter->joined[leader].pid) == 0 || joined_is_dead(limiter, leader);
+    return joined_is_dead(limiter, leader) || load_relaxed(&limiter->joined[leader].pid) == 0;
 }
 
 /* Whether the present leader has to be replaced; `died`: the last thread that worked died with the lock. */
@@ -92,26 +99,28 @@ enum leader leader_begin(weir *w, uint64_t monotonic_ns)
 {
     struct weir_shared *shared = w->shared;
     if (w->limiter.max_processes == 1) {
+        store_relaxed(&shared->worked_ns, monotonic_ns);
         return LEADER_STILL;
     }
-    if (!w->leads && monotonic_ns - load_relaxed(&shared->worked_ns) < LEADER_LATE_NS) {
+    if (load_relaxed(&w->leads) == 0 && monotonic_ns - load_relaxed(&shared->worked_ns) < LEADER_LATE_NS) {
         return LEADER_OTHER; /* most looks end here; so the leader does not wait for the lock */
     }
-    const enum robust_lock how = robust_mutex_trylock(&shared->work_lock);
+    const enum robust_lock how = robust_mutex_trylock(&w->limiter.process, &shared->work_lock);
     if (how == ROBUST_BUSY) {
         return LEADER_OTHER; /* another process is at work */
     }
-    const bool led = w->leads && load_relaxed(&shared->leader) == w->limiter.joined_as && how == ROBUST_TAKEN;
-    w->leads = led;
+    const bool led =
+        load_relaxed(&w->leads) != 0 && load_relaxed(&shared->leader) == w->limiter.joined_as && how == ROBUST_TAKEN;
+    store_relaxed(&w->leads, led);
     if (!led) {
-        drop_transport(w); /* this process led until it was stopped for long */
+        leader_drop_transport(w); /* this process led until it was stopped for long */
         if (!is_free(w, how == ROBUST_DIED, monotonic_ns) || (w->has_fleet && !adopt_fleet(w, monotonic_ns))) {
             leader_end(w);
             return LEADER_OTHER;
         }
         probe_leader(w->limiter.joined_as, load_relaxed(&shared->leader), how == ROBUST_DIED);
         store_relaxed(&shared->leader, w->limiter.joined_as);
-        w->leads = true;
+        store_relaxed(&w->leads, 1);
     }
     store_relaxed(&shared->worked_ns, monotonic_ns);
     return led ? LEADER_STILL : LEADER_NEW;
@@ -120,17 +129,17 @@ enum leader leader_begin(weir *w, uint64_t monotonic_ns)
 void leader_end(weir *w)
 {
     if (w->limiter.max_processes > 1) {
-        (void) pthread_mutex_unlock(&w->shared->work_lock);
+        robust_mutex_unlock(&w->shared->work_lock);
     }
 }
 
 void leader_leave(weir *w)
 {
-    if (w->limiter.max_processes == 1 || !w->leads) {
+    if (w->limiter.max_processes == 1 || load_relaxed(&w->leads) == 0) {
         return; /* the leader may stand still in its work, with the lock */
     }
-    (void) robust_mutex_lock(&w->shared->work_lock);
-    if (w->leads && load_relaxed(&w->shared->leader) == w->limiter.joined_as) {
+    (void) robust_mutex_lock(&w->limiter.process, &w->shared->work_lock);
+    if (load_relaxed(&w->leads) != 0 && load_relaxed(&w->shared->leader) == w->limiter.joined_as) {
         if (w->has_fleet) {
             fleet_leave(w->fleet);
         }

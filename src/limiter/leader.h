@@ -9,6 +9,7 @@
 #ifndef WEIR_LIMITER_LEADER_H
 #define WEIR_LIMITER_LEADER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/numbers.h"
@@ -18,6 +19,16 @@
 /* A call that waits for a dead process's lock is helped by the next look. Without checks there is no hurry. */
 #define LEADER_LOOK_NS        (4 * NS_PER_MS)
 #define LEADER_ASLEEP_LOOK_NS (40 * NS_PER_MS)
+
+/*
+ * Whether the background work has left nothing half changed. A process's own weir is whole, and so is the copy of a
+ * child that was forked while its parent's background thread waited. fork() gives the child what each thread of the
+ * parent had written up to some moment, so a child that finds is_at_work 0 has all that was written before it.
+ */
+bool leader_is_whole(const weir *w);
+
+/* Drops the transport, if there is one; of a copy that is not whole, its descriptors alone. */
+void leader_drop_transport(weir *w);
 
 /* What the fleet needs of this process. */
 struct fleet_parts leader_parts(weir *w);

@@ -10,10 +10,14 @@
 #include "base/error.h"
 #include "fleet/fleet.h"
 #include "named/named.h"
+#include "policy/required.h"
 #include "thread/thread.h"
 
 /* The smallest options struct there ever was ends behind log_arg. */
 #define OPTIONS_SIZE_MIN offsetof(weir_options, max_log_units)
+
+/* No later version has more; a larger size is of a struct that was never initialized, and no such bytes are read. */
+#define OPTIONS_SIZE_MAX 1024
 
 /* More nodes than any fleet has: a number that is not meant. */
 #define EXPECTED_NODES_MAX 65535
@@ -83,15 +87,19 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     if (in == NULL) {
         return error_clear(error);
     }
-    if (in->size < OPTIONS_SIZE_MIN) {
-        return error_set(error, -EINVAL, "options: size is %zu; start from WEIR_OPTIONS_INIT, which sets it", in->size);
+    if (in->size < OPTIONS_SIZE_MIN || in->size > OPTIONS_SIZE_MAX) {
+        return error_set(error, -EINVAL,
+                         "options: size is %zu, which no version of weir_options has; initialize the struct, as in "
+                         "weir_options options = WEIR_OPTIONS_INIT",
+                         in->size);
     }
     for (size_t i = sizeof(*out); i < in->size; i++) {
         if (((const unsigned char *) in)[i] != 0) {
             return error_set(
                 error, -EINVAL,
-                "options: byte %zu is set, which this version (%d.%d.%d) does not know; link a newer libweir", i,
-                WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
+                "options: byte %zu of %zu is set, which this version (%d.%d.%d) does not know; run with the libweir "
+                "that the program was compiled for, or initialize the struct with WEIR_OPTIONS_INIT",
+                i, in->size, WEIR_VERSION_MAJOR, WEIR_VERSION_MINOR, WEIR_VERSION_PATCH);
         }
     }
     memcpy(out, in,
@@ -118,6 +126,9 @@ int options_complete(const weir_options *in, weir_options *out, weir_error *erro
     result = result != 0 ? result : range(error, "expected_nodes", out->expected_nodes, 0, EXPECTED_NODES_MAX, "");
     result = result != 0 ? result : check_secret(out->fleet_secret, error);
     result = result != 0 ? result : check_processes(out, error);
+    result = result != 0 ? result
+                         : required_validate(&(struct required){out->required_policies, out->required_policy_count},
+                                             "options: required_policies", error);
     if (result == 0 && in->clock != NULL && (in->clock->monotonic_ns == NULL || in->clock->wall_ns == NULL)) {
         result =
             error_set(error, -EINVAL, "options: clock has no %s; give both functions, or NULL for the system's clock",

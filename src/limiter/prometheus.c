@@ -138,6 +138,9 @@ static void add_process(struct text *text, const weir_stats *stats)
                "Checks and other calls that the thread's own counters could not answer.", stats->slow_count);
     add_metric(text, "weir_unknown_policy_checks_total", "counter",
                "Checks of a policy that does not exist; they are allowed.", stats->unknown_policy_count);
+    add_metric(text, "weir_dropped_policies", "gauge",
+               "Policies that were in force and that the present set lacks; the log names them.",
+               stats->dropped_policy_count);
     add_metric(text, "weir_untracked_checks_total", "counter",
                "Checks denied, and charges not counted, for want of an entry or of memory for logs.",
                stats->untracked_count);
@@ -241,6 +244,9 @@ static void add_fleet(struct text *text, const weir *w, const weir_stats *stats)
     add_metric(text, "weir_overrides_left_out", "gauge",
                "Overrides in Redis that are not read, as there are too many or they are too long.",
                load_relaxed(&w->fleet->stats.overrides_left_out));
+    add_metric(text, "weir_limit_differences", "gauge",
+               "Limits under this node's names of policies that other nodes have with other numbers.",
+               load_relaxed(&w->fleet->stats.limit_differences));
     add_metric(text, "weir_urgent_syncs_total", "counter",
                "Syncs begun ahead of the interval, for keys whose usage jumped.", stats->urgent_sync_count);
     add_metric(text, "weir_deferred_reports_total", "counter", "Times that a key's change was left for a later report.",

@@ -13,8 +13,10 @@
 #include "base/plain.h"
 #include "base/probe.h"
 #include "limiter/configured_policies.h"
+#include "limiter/dropped_policies.h"
 #include "limiter/key_overrides.h"
 #include "limiter/policy_lock.h"
+#include "limiter/policy_readers.h"
 #include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
 #include "policy/file_entries.h"
@@ -25,7 +27,7 @@
 
 void policies_free(const weir *w, struct policy_set *set)
 {
-    if (set != NULL && !shared_policies_has(w->shared_policies, set)) {
+    if (set != NULL && w->shared_policies == NULL) {
         overrides_free(policy_set_overrides(set)); /* no check reads the set */
         policy_set_free(set);
     }
@@ -41,12 +43,6 @@ static int commit_rates(const weir *w, const weir_policy *policies, size_t count
     return pages_commit(&w->pages, w->names.rates, rate_list_size(w->names.rates, limits));
 }
 
-static int no_memory(int result, weir_error *error)
-{
-    return result == -ENOSPC ? error_set(error, result, "there is no room in /dev/shm for the policies")
-                             : error_set(error, result, "out of memory for the entries of single keys");
-}
-
 /*
  * Takes back what threads were granted under the old policies. A check that finds no room takes back the grants under
  * the policies in force alone, so units under a tier that has been removed would be missing until the next pass.
@@ -58,60 +54,144 @@ static void settle_old_grants(struct limiter *limiter)
     rcu_leave_lane(limiter, lane);
 }
 
-int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+/*
+ * A process without a handle that does not lead reads no slots of others: it may have rights that they have not, as the
+ * master of a server has. The leader does so at its next turn.
+ */
+static void have_old_grants_settled(weir *w)
+{
+    if (w->shared_policies == NULL || load_relaxed(&w->leads) != 0 || limiter_has_handles(&w->limiter)) {
+        settle_old_grants(&w->limiter);
+    } else {
+        store_release(&w->shared->old_grants, 1); /* pairs with policies_settle() */
+    }
+}
+
+void policies_settle(weir *w)
+{
+    if (load_relaxed(&w->shared->old_grants) != 0 && exchange_acquire(&w->shared->old_grants, 0) != 0) {
+        settle_old_grants(&w->limiter);
+    }
+}
+
+/* Policies and overrides that were compiled, and are not in force yet. */
+struct compiled {
+    struct policy_set *set;
+    struct overrides *overrides;
+};
+
+static void drop(const struct compiled *compiled)
+{
+    overrides_free(compiled->overrides);
+    policy_set_free(compiled->set);
+}
+
+/* `was`: the policies in force; NULL: they cannot be read. 0, or a negative errno with a sentence. */
+static int compile(weir *w, const weir_policy *policies, size_t count, const struct policy_set *was,
+                   struct compiled *out, weir_error *error)
 {
     const struct policy_context context = {
         .tick_ns = w->limiter.tick_ns, .origin_ns = w->limiter.process.shared->origin_ns, .names = &w->names};
-    struct policy_set *set = NULL;
+    struct override_faults faults;
+    *out = (struct compiled){NULL, NULL};
     int result = commit_rates(w, policies, count);
     if (result != 0) {
-        return no_memory(result, error);
+        return shared_policies_refuse(result, error);
     }
-    result = policy_set_compile(policies, count, &context, &set, error);
+    result = policy_set_compile(policies, count, &context, &out->set, error);
     if (result != 0) {
         return result;
     }
-    struct policy_set *old = process_policies(&w->limiter.process); /* under the lock */
-    policy_set_keep_histories(set, old);
-    struct overrides *overrides = NULL;
-    struct override_faults faults;
-    result = key_overrides_compile(w, set, &overrides, &faults);
-    result = result != 0 ? result : shared_policies_prepare(w, set, overrides);
+    policy_set_keep_histories(out->set, was);
+    result = key_overrides_compile(w, out->set, &out->overrides, &faults);
     if (result != 0) {
-        overrides_free(overrides);
-        policy_set_free(set);
-        return no_memory(result, error);
+        drop(out);
+        return shared_policies_refuse(result, error);
     }
-    outage_keep(&w->limiter.process, set, old);
+    return 0;
+}
+
+/* `old`: the set in force, whose places stay as they are; NULL: there is none. */
+static void put_in_force(weir *w, struct compiled *compiled, const struct policy_set *was, const struct policy_set *old)
+{
+    outage_keep(&w->limiter.process, compiled->set, was);
     /* Entries of single keys follow their policies. */
-    outage_follow(set, overrides);
-    key_overrides_note(w, overrides);
-    overrides = shared_policies_place_overrides(w->shared_policies, overrides, policy_set_overrides(old));
-    set = shared_policies_place_set(w->shared_policies, set, old);
+    outage_follow(compiled->set, compiled->overrides);
+    key_overrides_note(w, compiled->overrides);
+    const struct overrides *old_overrides = old != NULL ? policy_set_overrides(old) : NULL;
+    struct overrides *overrides =
+        shared_policies_place_overrides(w->shared_policies, compiled->overrides, old_overrides);
+    struct policy_set *set = shared_policies_place_set(w->shared_policies, compiled->set, old);
     reference_set(&set->overrides, overrides);
+    *compiled = (struct compiled){set, overrides};
     w->set_in_force = set;
     w->overrides_in_force = overrides;
     reference_set(&w->limiter.process.shared->policies, set); /* [S4] the set, then the epoch */
+}
+
+int policies_publish(weir *w, const weir_policy *policies, size_t count, weir_error *error)
+{
+    struct policy_set *old = shared_policies_in_force(w);
+    /* Other processes may write to the set: what is kept of it is kept of a copy. */
+    struct policy_set *copy = NULL;
+    struct compiled compiled = {NULL, NULL};
+    int result = policy_readers_wait(w);
+    result = result == 0 && w->shared_policies != NULL ? policy_set_copy(old, &copy) : result;
+    const struct policy_set *was = w->shared_policies != NULL ? copy : old;
+    result = result != 0 ? shared_policies_refuse(result, error) : compile(w, policies, count, was, &compiled, error);
+    if (result == 0 && (result = shared_policies_prepare(w, compiled.set, compiled.overrides)) != 0) {
+        drop(&compiled);
+        result = shared_policies_refuse(result, error);
+    }
+    if (result == 0) {
+        put_in_force(w, &compiled, was, old);
+        dropped_policies_note(&w->shared->dropped, was, compiled.set);
+    }
+    policy_set_free(copy);
+    if (result != 0) {
+        return result;
+    }
     tick_epoch(&w->limiter);
+    agreement_policies_changed(w->fleet);
     shared_policies_commit(w);
-    rcu_synchronize(&w->limiter);
-    settle_old_grants(&w->limiter);
+    policy_readers_drain(w);
+    have_old_grants_settled(w);
     policies_free(w, old);
-    probe_policies(set->count, overrides_listed(overrides));
+    probe_policies(compiled.set->count, overrides_listed(compiled.overrides));
     return 0;
+}
+
+int policies_salvage(weir *w, weir_error *error)
+{
+    const size_t count = configured_policies_count(w->configured);
+    weir_policy *policies = configured_policies_list(w->configured);
+    if (policies == NULL) {
+        return shared_policies_refuse(-ENOMEM, error);
+    }
+    struct compiled compiled = {NULL, NULL};
+    struct policy_set *old = shared_policies_in_force(w);
+    struct policy_set *was = NULL;
+    int result = policy_set_copy(old, &was);
+    result = result != 0 ? shared_policies_refuse(result, error) : compile(w, policies, count, was, &compiled, error);
+    if (result == 0 && (result = shared_policies_make_room(w, compiled.set, compiled.overrides)) != 0) {
+        drop(&compiled);
+        result = shared_policies_refuse(result, error);
+    }
+    if (result == 0) {
+        put_in_force(w, &compiled, was, old);
+    }
+    policy_set_free(was);
+    free(policies);
+    return result;
 }
 
 int policies_publish_again(weir *w, weir_error *error)
 {
-    const size_t count = configured_policies_count(w->configured);
-    weir_policy *policies = calloc(count + 1, sizeof(*policies));
+    weir_policy *policies = configured_policies_list(w->configured);
     if (policies == NULL) {
-        return error_set(error, -ENOMEM, "out of memory for %zu %s", count, plain_number(count, "policy", "policies"));
+        return shared_policies_refuse(-ENOMEM, error);
     }
-    for (size_t i = 0; i < count; i++) {
-        policies[i] = *configured_policies_at(w->configured, i);
-    }
-    const int result = policies_publish(w, policies, count, error);
+    const int result = policies_publish(w, policies, configured_policies_count(w->configured), error);
     free(policies);
     return result;
 }
@@ -153,7 +233,9 @@ static int put_policies(weir *w, const weir_policy *policies, size_t count, stru
 
 int weir_set_policies(weir *w, const weir_policy *policies, size_t count, weir_error *error)
 {
+    const struct policy_list list = {policies, count};
     int result = validate_policies(policies, count, NULL, error);
+    result = result != 0 ? result : required_check(&w->required, &list, NULL, error);
     if (result != 0) {
         return result;
     }
@@ -214,7 +296,8 @@ static int put_both(weir *w, const struct policy_file *file, const char *yaml_pa
         both[i] = i < count ? policies[i] : of_file[i - count];
     }
     const struct policy_list list = {both, count + file_count};
-    result = put_with_entries(w, &list, file, yaml_path, error);
+    result = required_check(&w->required, &list, yaml_path, error);
+    result = result != 0 ? result : put_with_entries(w, &list, file, yaml_path, error);
     free(both);
     return result;
 }
@@ -252,8 +335,8 @@ weir_policy_id weir_find_policy(const weir *w, const char *name)
     weir *unlocked = (weir *) (uintptr_t) w; /* the lock is no part of what const promises */
     policy_lock_take(unlocked);
     weir_policy_id id = policy_names_find(&w->names, name);
-    /* Relaxed: changed only under the lock. */
-    if (policy_set_by_id(process_policies(&w->limiter.process), id) == NULL) {
+    const struct policy_set *set = shared_policies_in_force(w);
+    if (set == NULL || policy_set_by_id(set, id) == NULL) {
         id = WEIR_NO_POLICY;
     }
     policy_lock_release(unlocked);

@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
+#include "base/error.h"
+#include "base/numbers.h"
 #include "base/pages.h"
 #include "limiter/configured_policies.h"
 #include "limiter/weir_private.h"
@@ -35,6 +38,7 @@ struct shared_policies {
     struct shared_policies_state *state;
     void *sources[2], *sets[2], *overrides[2]; /* by place */
     uint64_t loaded;                           /* the version of this process's copy */
+    int unread;                                /* why it is not the last one: as shared_policies_load() */
     struct pages_owner *pages;
     void *memory;
     size_t memory_size;
@@ -79,12 +83,6 @@ void shared_policies_close(struct shared_policies *shared)
     }
 }
 
-bool shared_policies_has(const struct shared_policies *shared, const void *block)
-{
-    const uintptr_t at = (uintptr_t) block;
-    return shared != NULL && at >= (uintptr_t) shared->memory && at < (uintptr_t) shared->memory + shared->memory_size;
-}
-
 /* Moves a block from the heap to the place that `present` is not in. */
 static void *place_block(void *const places[2], void *block, size_t size, const void *present)
 {
@@ -112,7 +110,8 @@ struct overrides *shared_policies_place_overrides(struct shared_policies *shared
 struct cursor {
     unsigned char *at; /* NULL: bytes are counted, and not written */
     size_t left;
-    bool fits; /* all so far did */
+    bool fits;      /* all so far did, and what was read made sense */
+    bool no_memory; /* for a copy of what was read */
 };
 
 static void write_bytes(struct cursor *to, const void *bytes, size_t size)
@@ -164,12 +163,15 @@ static char *take_text(struct cursor *from)
 {
     const size_t size = take_size(from);
     const void *bytes = take_bytes(from, size);
-    const bool whole = bytes != NULL && size != 0 && ((const char *) bytes)[size - 1] == '\0';
+    const bool whole = bytes != NULL && size != 0;
     char *text = whole ? malloc(size) : NULL;
+    from->no_memory = from->no_memory || (whole && text == NULL);
     if (text != NULL) {
         memcpy(text, bytes, size);
+        from->fits = text[size - 1] == '\0';
+        text[size - 1] = '\0';
     }
-    from->fits = text != NULL;
+    from->fits = from->fits && text != NULL;
     return text;
 }
 
@@ -180,16 +182,27 @@ static void put_names(struct cursor *to, const struct policy_names *names)
     write_bytes(to, names->names, (names->count + 1) * sizeof(names->names[0]));
 }
 
+/* Names may be those of a process that has damaged them: all are read, or none. */
 static void take_names(struct cursor *from, struct policy_names *names)
 {
     const size_t count = take_size(from);
     const void *set_count = take_bytes(from, sizeof(names->set_count));
-    const void *bytes = take_bytes(from, (count + 1) * sizeof(names->names[0]));
-    if (bytes != NULL && count <= WEIR_MAX_POLICIES) {
+    const void *bytes = count <= WEIR_MAX_POLICIES ? take_bytes(from, (count + 1) * sizeof(names->names[0])) : NULL;
+    struct policy_names *read = bytes != NULL ? malloc(sizeof(*read)) : NULL;
+    from->no_memory = from->no_memory || (bytes != NULL && read == NULL);
+    from->fits = read != NULL;
+    if (read == NULL) {
+        return;
+    }
+    read->count = count;
+    memcpy(read->names, bytes, (count + 1) * sizeof(names->names[0]));
+    from->fits = policy_names_are_sound(read);
+    if (from->fits) {
         names->count = count;
         memcpy(&names->set_count, set_count, sizeof(names->set_count));
-        memcpy(names->names, bytes, (count + 1) * sizeof(names->names[0]));
+        memcpy(names->names, read->names, (count + 1) * sizeof(names->names[0]));
     }
+    free(read);
 }
 
 static void put_list(struct cursor *to, const struct override_list *list)
@@ -207,15 +220,14 @@ static void take_list(struct cursor *from, struct override_list *list)
     const size_t count = take_size(from);
     from->fits = from->fits && count <= from->left; /* each entry takes more than a byte */
     struct override_list read = {calloc(from->fits ? count + 1 : 1, sizeof(*read.texts)), 0};
+    from->no_memory = from->no_memory || read.texts == NULL;
     from->fits = from->fits && read.texts != NULL;
     while (from->fits && read.count < count) {
         struct override_text *text = &read.texts[read.count++];
         text->field = take_text(from);
         text->value = take_text(from);
-        const void *in_force = take_bytes(from, sizeof(text->in_force));
-        if (in_force != NULL) {
-            memcpy(&text->in_force, in_force, sizeof(text->in_force));
-        }
+        const bool *in_force = take_bytes(from, sizeof(text->in_force));
+        text->in_force = in_force != NULL && bool_of_byte(in_force);
     }
     if (!from->fits) {
         overrides_drop(read.texts, read.count);
@@ -223,6 +235,20 @@ static void take_list(struct cursor *from, struct override_list *list)
     }
     overrides_drop(list->texts, list->count);
     *list = read;
+}
+
+static void take_configured(struct cursor *from, struct configured_policies **configured)
+{
+    const size_t size = take_size(from);
+    const void *bytes = take_bytes(from, size);
+    struct configured_policies *read = NULL;
+    const int result = bytes != NULL ? configured_policies_from_bytes(bytes, size, &read) : -EUCLEAN;
+    from->no_memory = from->no_memory || result == -ENOMEM;
+    from->fits = from->fits && result == 0;
+    if (result == 0) {
+        configured_policies_free(*configured);
+        *configured = read;
+    }
 }
 
 static void put_sources(struct cursor *to, const weir *w)
@@ -244,6 +270,17 @@ static int commit_places(const struct shared_policies *shared, void *const place
     return result != 0 ? result : pages_commit(shared->pages, places[1], size);
 }
 
+int shared_policies_make_room(const weir *w, const struct policy_set *set, const struct overrides *overrides)
+{
+    const struct shared_policies *shared = w->shared_policies;
+    if (shared == NULL) {
+        return 0;
+    }
+    const int result = commit_places(shared, shared->sets, set->size);
+    return result == 0 && overrides != NULL ? commit_places(shared, shared->overrides, overrides_size(overrides))
+                                            : result;
+}
+
 int shared_policies_prepare(weir *w, const struct policy_set *set, const struct overrides *overrides)
 {
     struct shared_policies *shared = w->shared_policies;
@@ -252,22 +289,19 @@ int shared_policies_prepare(weir *w, const struct policy_set *set, const struct 
     }
     const uint64_t version = load_relaxed(&shared->state->version) + 1; /* written under the lock alone */
     if (version != shared->loaded + 1) {
-        return -ENOMEM; /* what another process has set could not be read, and would be lost */
+        return shared->unread != 0 ? shared->unread : -ENOMEM; /* what another process has set would be lost */
     }
     const size_t place = version % 2;
-    struct cursor counted = {NULL, SOURCES_SIZE, true};
+    struct cursor counted = {.left = SOURCES_SIZE, .fits = true};
     put_sources(&counted, w);
     if (!counted.fits) {
         return -ENOMEM;
     }
     const size_t size = SOURCES_SIZE - counted.left;
     int result = pages_commit(shared->pages, shared->sources[place], size);
-    result = result != 0 ? result : commit_places(shared, shared->sets, set->size);
-    if (result == 0 && overrides != NULL) {
-        result = commit_places(shared, shared->overrides, overrides_size(overrides));
-    }
+    result = result != 0 ? result : shared_policies_make_room(w, set, overrides);
     if (result == 0) {
-        struct cursor to = {shared->sources[place], SOURCES_SIZE, true};
+        struct cursor to = {.at = shared->sources[place], .left = SOURCES_SIZE, .fits = true};
         put_sources(&to, w);
         shared->state->sizes[place] = size;
     }
@@ -283,27 +317,58 @@ void shared_policies_commit(weir *w)
     }
 }
 
-void shared_policies_load(weir *w)
+int shared_policies_load(weir *w)
 {
     struct shared_policies *shared = w->shared_policies;
     /* Acquire: pairs with shared_policies_commit(). */
     const uint64_t version = shared != NULL ? load_acquire(&shared->state->version) : 0;
     if (shared == NULL || version == shared->loaded) {
-        return;
+        return 0;
     }
     const size_t place = version % 2;
     const size_t stored = shared->state->sizes[place];
-    struct cursor from = {shared->sources[place], stored, stored <= SOURCES_SIZE};
+    struct cursor from = {.at = shared->sources[place], .left = stored, .fits = stored <= SOURCES_SIZE};
     take_names(&from, &w->names);
-    const size_t size = take_size(&from);
-    const void *bytes = take_bytes(&from, size);
-    if (bytes != NULL) {
-        configured_policies_free(w->configured);
-        w->configured = configured_policies_from_bytes(bytes, size);
-        from.fits = w->configured != NULL || size == 0;
+    if (from.fits) {
+        take_configured(&from, &w->configured);
     }
     for (size_t i = 0; i < OVERRIDE_LISTS && from.fits; i++) {
         take_list(&from, &w->overrides[i]);
     }
-    shared->loaded = from.fits ? version : shared->loaded; /* without memory: the next caller tries again */
+    if (from.fits) {
+        shared->loaded = version;
+        shared->unread = 0;
+        return 0;
+    }
+    shared->unread = from.no_memory ? -ENOMEM : -EUCLEAN;
+    return shared->unread; /* the next caller tries again */
+}
+
+struct policy_set *shared_policies_in_force(const weir *w)
+{
+    const struct shared_policies *shared = w->shared_policies;
+    struct policy_set *set = process_policies(&w->limiter.process); /* under the lock */
+    return shared == NULL || set == shared->sets[0] || set == shared->sets[1] ? set : NULL;
+}
+
+int shared_policies_refuse(int result, weir_error *error)
+{
+    switch (result) {
+    case -ENOSPC:
+        return error_set(error, result, "there is no room in /dev/shm for the policies; make that file system larger");
+    case -EDEADLK:
+        return error_set(error, result,
+                         "this thread is within a check, as in a signal handler, and the change would wait for it; set "
+                         "a flag in the handler, and call behind the check");
+    case -EBUSY:
+        return error_set(error, result,
+                         "a thread of a process that shares the weir has read the policies for ten seconds, and they "
+                         "cannot be changed again meanwhile; end that process");
+    case -EUCLEAN:
+        return error_set(error, result,
+                         "the policies in shared memory are damaged; end all processes that share the weir, and start "
+                         "them anew");
+    default:
+        return error_set(error, result, "out of memory for the policies and the entries of single keys");
+    }
 }

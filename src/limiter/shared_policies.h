@@ -35,18 +35,28 @@ struct policy_set *shared_policies_place_set(struct shared_policies *shared, str
 struct overrides *shared_policies_place_overrides(struct shared_policies *shared, struct overrides *overrides,
                                                   const struct overrides *present);
 
-/* Whether memory that is to be freed is a place, which stays. */
-bool shared_policies_has(const struct shared_policies *shared, const void *block);
-
 /*
  * Writes this process's copy of the sources to the place that is not in force, and puts that place in force. Both under
  * the policy lock. The first also has the places present that the compiled blocks are moved to. It returns 0; -ENOMEM:
- * there is no room; -ENOSPC: the segment has none. `overrides`: NULL: there are none.
+ * there is no room; -ENOSPC: the segment has none; -EUCLEAN: what is in force cannot be read. `overrides`: NULL: there
+ * are none.
  */
 int shared_policies_prepare(weir *w, const struct policy_set *set, const struct overrides *overrides);
 void shared_policies_commit(weir *w);
 
-/* Reads the sources anew, if another process has changed them. Under the policy lock. */
-void shared_policies_load(weir *w);
+/* The second part of what shared_policies_prepare() does. 0; -ENOMEM; -ENOSPC. */
+int shared_policies_make_room(const weir *w, const struct policy_set *set, const struct overrides *overrides);
+
+/*
+ * Reads the sources anew, if another process has changed them. Under the policy lock. 0; or what was known stays, in
+ * part: -ENOMEM; -EUCLEAN: they are damaged.
+ */
+int shared_policies_load(weir *w);
+
+/* Says why the policies cannot be changed: by what a function here, or of policy_readers.h, returned. Returns that. */
+int shared_policies_refuse(int result, weir_error *error);
+
+/* The set in force, under the policy lock. NULL: what is named as that is none, as memory is damaged. */
+struct policy_set *shared_policies_in_force(const weir *w);
 
 #endif

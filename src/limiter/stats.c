@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weir_get_stats: the counters of all threads, of the process and of the fleet. */
+/*
+ * weir_get_stats: the counters of all threads, of the process and of the fleet. weir_get_policy_stats: those of one
+ * policy.
+ */
+#include <errno.h>
 #include <stddef.h>
 #include <string.h>
 
+#include "limiter/status/readings.h"
 #include "limiter/weir_private.h"
+#include "thread/rcu_lane.h"
 
 /* Sums of counters with one writer each: relaxed, and right as soon as the writers are quiet. */
 static void sum_threads(const struct limiter *limiter, weir_stats *stats)
 {
     uint64_t more_keys = 0;
-    for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
+    for (uint32_t i = 0; i < limiter_thread_high(limiter); i++) {
         const struct weir_thread *t = &limiter->threads[i];
         stats->slow_count += load_relaxed(&t->shared->slow_count);
         more_keys += load_relaxed(&t->shared->more_keys);
@@ -50,7 +56,8 @@ static void get_stats(const weir *w, weir_stats *stats)
         stats->attach_error_count += load_relaxed(&limiter->shared->attach_failures[why]);
     }
     stats->live_nodes = (uint32_t) load_relaxed(&fleet->live_nodes);
-    stats->link = (weir_link) load_relaxed(&fleet->link);
+    const uint32_t link = load_relaxed(&fleet->link);
+    stats->link = link <= WEIR_LINK_UP ? (weir_link) link : WEIR_LINK_DOWN; /* memory may be damaged */
     const uint64_t news_ns = load_relaxed(&limiter->process.shared->news_ns);
     stats->fleet_age_ns = news_ns == 0 ? UINT64_MAX : saturating_sub(tick_time(limiter), news_ns);
     stats->round_trip_ns = load_relaxed(&fleet->round_trip_ns);
@@ -62,6 +69,7 @@ static void get_stats(const weir *w, weir_stats *stats)
     stats->report_count = load_relaxed(&fleet->report_count);
     stats->rejected_report_count = load_relaxed(&fleet->rejected_report_count);
     stats->override_count = load_relaxed(&w->shared->override_count);
+    stats->dropped_policy_count = dropped_policies_count(&w->shared->dropped);
     stats->unlimited_count = load_relaxed(&w->shared->unlimited_count);
     stats->deferred_report_count = load_relaxed(&fleet->deferred_report_count);
     stats->urgent_sync_count = load_relaxed(&fleet->urgent_sync_count);
@@ -89,4 +97,51 @@ void weir_get_stats_sized(const weir *w, weir_stats *stats, size_t size)
 void(weir_get_stats)(const weir *w, weir_stats *stats)
 {
     weir_get_stats_sized(w, stats, FIRST_STATS_SIZE);
+}
+
+static weir_limit limit_of(const struct policy_limit *limit)
+{
+    return (weir_limit){.algorithm = limit->rule.algorithm,
+                        .limit = limit->per_period,
+                        .period_ns = limit->rule.period_ns,
+                        .burst = limit->rule.limit,
+                        .calendar = limit->rule.calendar,
+                        .delay = limit->rule.ahead};
+}
+
+static void get_policy(const struct policy *policy, weir_policy_stats *stats)
+{
+    const unsigned outage_mode = load_relaxed(&policy->outage_mode); /* one byte: any value of it is whole */
+    stats->in_outage = outage_mode != OUTAGE_MODE_NONE && outage_mode <= OUTAGE_MODE_CLOSED;
+    stats->outage_mode = stats->in_outage ? (weir_outage) (outage_mode - OUTAGE_MODE_SHARE) : policy->on_outage;
+    stats->limit_count = min_u64(policy->limit_count, WEIR_MAX_LIMITS); /* memory may be damaged */
+    for (size_t i = 0; i < stats->limit_count; i++) {
+        stats->limits[i] = limit_of(&policy->limits[i]);
+    }
+}
+
+int weir_get_policy_stats(const weir *w, weir_policy_id policy, weir_policy_stats *out, size_t size)
+{
+    struct limiter *limiter = (struct limiter *) &w->limiter; /* only its readers are counted */
+    weir_policy_stats all;
+    if (out == NULL) {
+        return -EINVAL;
+    }
+    memset((void *) &all, 0, sizeof(all));
+    const unsigned lane = rcu_enter_lane(limiter);
+    /* Acquire: pairs with the publication in weir_set_policies. */
+    const struct policy *found = policy_set_by_id(process_policies(&limiter->process), policy);
+    if (found != NULL) {
+        get_policy(found, &all);
+    }
+    rcu_leave_lane(limiter, lane);
+    if (policy != WEIR_NO_POLICY && policy <= WEIR_MAX_POLICIES) {
+        const struct policy_sums sums = policy_sums_read(limiter, policy);
+        all.allowed_count = sums.allowed;
+        all.denied_count = sums.denied;
+        all.would_deny_count = sums.would_deny;
+    }
+    memset((void *) out, 0, size);
+    memcpy((void *) out, (const void *) &all, min_u64(size, sizeof(all)));
+    return found != NULL ? 0 : -ENOENT;
 }

@@ -12,8 +12,10 @@
 #include "check/reset.h"
 #include "limiter/background.h"
 #include "limiter/policy_lock.h"
+#include "limiter/shared_policies.h"
 #include "policy/key_form.h"
 #include "thread/handle.h"
+#include "thread/misuse.h"
 
 /* The bytes of a longer key behind this length are not read. */
 #define KEY_LENGTH_MAX 65535
@@ -29,9 +31,10 @@ const char *weir_version(void)
 /* The group of a policy, as lists are kept by group. Under the policy lock. */
 static weir_policy_id group_of(const weir *w, weir_policy_id id)
 {
-    /* Relaxed: changed only under the lock. */
-    const struct policy *policy = policy_set_by_id(process_policies(&w->limiter.process), id);
-    return policy != NULL ? policy->group : WEIR_NO_POLICY;
+    const struct policy_set *set = shared_policies_in_force(w);
+    const struct policy *policy = set != NULL ? policy_set_by_id(set, id) : NULL;
+    const weir_policy_id group = policy != NULL ? policy->group : WEIR_NO_POLICY;
+    return group <= WEIR_MAX_POLICIES ? group : WEIR_NO_POLICY;
 }
 
 size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *out, size_t capacity)
@@ -49,8 +52,29 @@ size_t weir_top_offenders(const weir *w, weir_policy_id policy, weir_offender *o
     return top_denied_list(&list, form, out, capacity);
 }
 
+/* Says once that this process is a child that checks with a copy of its parent's weir. */
+static void tell_forked(weir *w)
+{
+    if (w->options.log != NULL && exchange_seq_cst(&w->forked, 1) == 0) {
+        w->options.log(
+            w->options.log_arg, WEIR_LOG_ERROR,
+            w->limiter.max_processes > 1
+                ? "a forked process checks that has not joined, so what it admits is not counted as its own; "
+                  "call weir_join in it before weir_attach"
+                : "a process checks that was forked after weir_open: it limits by a copy of its own, without "
+                  "a background thread, and reports nothing to the fleet; call weir_open behind fork() or "
+                  "daemon(), or share one weir among processes (options.shared)");
+    }
+}
+
 weir_thread *weir_attach(weir *w)
 {
+    if (!misuse_begin_without(&w->limiter, "weir_attach")) {
+        return NULL;
+    }
+    if (!fork_mark_is_own(w->limiter.mark)) {
+        tell_forked(w);
+    }
     return thread_attach(&w->limiter, handle_token());
 }
 
@@ -61,21 +85,21 @@ void weir_count_unlimited(weir *w, uint64_t requests)
 
 void weir_detach(weir_thread *t)
 {
-    if (t != NULL) {
+    if (t != NULL && misuse_begin(t, "weir_detach")) {
         thread_detach(t);
     }
 }
 
 void weir_unbind(weir_thread *t)
 {
-    if (t != NULL) {
+    if (t != NULL && misuse_begin(t, "weir_unbind")) {
         thread_unbind(t);
     }
 }
 
 void weir_set_time(weir_thread *t, uint64_t monotonic_ns)
 {
-    if (t != NULL) {
+    if (t != NULL && misuse_begin(t, "weir_set_time")) {
         t->shared->time_ns = t->limiter->host_time ? 0 : monotonic_ns;
     }
 }
@@ -116,12 +140,12 @@ int weir_reset(weir *w, const weir_key *key)
     if (result != 0) {
         (void) reset_key(&w->limiter, key, false);
     }
-    return result;
+    return result != -ECONNREFUSED ? result : -ENOTCONN;
 }
 
 int weir_poll(weir *w)
 {
-    if (!w->options.no_thread) {
+    if (!misuse_begin_without(&w->limiter, "weir_poll") || !w->options.no_thread) {
         return -EINVAL;
     }
     (void) pthread_mutex_lock(&w->poll_lock);
@@ -145,7 +169,7 @@ int weir_poll_fd(weir *w)
 
 int weir_sync(weir *w, uint32_t timeout_ms)
 {
-    if (!w->has_fleet) {
+    if (!misuse_begin_without(&w->limiter, "weir_sync") || !w->has_fleet || load_relaxed(&w->has_left) != 0) {
         return -ENOTCONN;
     }
     if (w->options.no_thread) {

@@ -16,9 +16,13 @@
 #include "limiter/options.h"
 #include "limiter/weir_parts.h"
 #include "limiter/weir_private.h"
+#include "limiter/weir_salvage.h"
+#include "policy/override_set.h"
 #include "thread/handle.h"
 #include "thread/joined.h"
+#include "thread/misuse.h"
 #include "thread/repair.h"
+#include "thread/tick.h"
 #include "transport/redis/redis.h"
 
 int locks_init(weir *w)
@@ -45,26 +49,37 @@ static void locks_destroy(weir *w)
     (void) pthread_cond_destroy(&w->sync_done);
 }
 
-/* Frees a weir, also one that is not complete: missing parts are zero. */
-static void weir_free(weir *w)
+static void drop_descriptors(weir *w)
 {
     if (w->wake_fd >= 0) {
         (void) close(w->wake_fd);
+        w->wake_fd = -1;
     }
     poll_set_close(&w->poll_set);
-    if (w->has_fleet && w->limiter.max_processes == 1) {
+    leader_drop_transport(w);
+}
+
+/*
+ * Frees a weir, also one that is not complete: missing parts are zero. In the copy of a child, what the parent's
+ * background thread was changing at the fork stays, and so do locks: some of their threads may wait.
+ */
+static void weir_free(weir *w)
+{
+    drop_descriptors(w);
+    const bool is_whole = leader_is_whole(w);
+    if (is_whole && w->has_fleet && w->limiter.max_processes == 1) {
         fleet_leave(w->fleet); /* of a shared weir the leader has left it, and others may go on */
     }
-    if (w->transport != NULL) {
-        w->transport->ops->close(w->transport);
+    for (size_t i = 0; is_whole && i < OVERRIDE_LISTS; i++) {
+        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
     }
     free((char *) (uintptr_t) w->transport_config.url);
     free((char *) (uintptr_t) w->transport_config.prefix);
+    free((void *) w->required.names);
     parts_close(w);
     named_close(&w->named);
     if (fork_mark_is_own(w->limiter.mark)) {
-        locks_destroy(w); /* in a child the locks are as the parent's threads left them; some of these may wait for the
-                             condition */
+        locks_destroy(w);
     }
     free(w);
 }
@@ -92,8 +107,16 @@ static int weir_begin(const struct opening *opening, weir **out, weir_error *err
     const int result = locks_init(w);
     if (result != 0) {
         free(w);
-        (void) error_set(error, result, "no locks to be had: %s", strerror(-result));
+        (void) error_set(error, result, "no lock could be made: %s; give the process more memory", strerror(-result));
         return result;
+    }
+    const struct required required = {options->required_policies, options->required_policy_count};
+    w->required = (struct required){required_copy(&required), required.count};
+    if (w->required.names == NULL && required.count != 0) {
+        locks_destroy(w);
+        free(w);
+        (void) error_set(error, -ENOMEM, "out of memory");
+        return -ENOMEM;
     }
     w->limiter.tick_ns = options->tick_us * NS_PER_US;
     if (options->clock != NULL) {
@@ -101,31 +124,47 @@ static int weir_begin(const struct opening *opening, weir **out, weir_error *err
         w->limiter.clock = &w->clock;
         w->limiter.host_time = true;
     }
+    w->limiter.may_stand_still = options->no_thread && !w->limiter.host_time;
+    w->limiter.looked = background_looked;
+    w->limiter.is_watched = misuse_is_asked_for();
+    w->limiter.misused = background_misused;
+    w->opened_ns = clock_monotonic_ns(NULL);
     w->pages.use = options->shared ? PAGES_SHARED : 0;
     *out = w;
     return 0;
 }
 
 /* This process has entered a weir that others have made: takes part as a forked child does that joins. */
-static void weir_enter(weir *w, enum named_entry entry)
+static void weir_enter(weir *w)
 {
-    const uint64_t now_ns = clock_monotonic_ns(w->limiter.clock);
-    if (entry == NAMED_ALONE) {
-        store_relaxed(&w->shared->leader, JOINED_NONE);
-        tick_raise(&w->limiter, now_ns); /* the last tick may be long ago */
-        tick_epoch(&w->limiter);
-    }
-    if (w->transport != NULL) {
-        w->transport->ops->close(w->transport); /* a leader opens one: see leader.c */
-        w->transport = NULL;
-    }
+    leader_drop_transport(w);          /* a leader opens one */
     w->named.replaced = REPLACED_NONE; /* if it was, by another process */
+}
+
+/* Enters a named weir, of which all parts are taken. As weir_make(). */
+static int weir_enter_named(weir *w, weir_error *error)
+{
+    enum named_entry entry;
+    int result = named_enter(&w->named, &w->limiter, &entry, error);
+    if (result == 0 && entry == NAMED_ALONE) {
+        result = weir_salvage(w, error);
+        if (result == -EUCLEAN) {
+            named_discard(&w->named);
+        }
+    }
+    if (result != 0) {
+        return result;
+    }
+    named_complete(&w->named, &w->options);
+    if (entry != NAMED_MADE) {
+        weir_enter(w);
+    }
+    return 0;
 }
 
 /* Fills in a weir that has begun, but for its background thread. 0; -EUCLEAN: its segment is to be replaced. */
 static int weir_make(weir *w, const struct opening *opening, enum named_replaced replaced, weir_error *error)
 {
-    enum named_entry entry = NAMED_MADE;
     const weir_options *options = opening->options;
     const bool named = options->shared_name != NULL;
     int result = named ? named_open(&w->named, &w->pages, options, replaced, error) : 0;
@@ -135,13 +174,7 @@ static int weir_make(weir *w, const struct opening *opening, enum named_replaced
     } else if (result == 0 && pages_are_fresh(&w->pages)) {
         fleet_open_alone(w->fleet, options->node_name, clock_monotonic_ns(w->limiter.clock));
     }
-    if (result == 0 && named) {
-        result = named_complete(&w->named, &w->limiter, options, &entry, error);
-    }
-    if (result == 0 && entry != NAMED_MADE) {
-        weir_enter(w, entry);
-    }
-    return result;
+    return result == 0 && named ? weir_enter_named(w, error) : result;
 }
 
 /* Makes a weir; after an error all is given back, and the transport is closed. */
@@ -180,26 +213,57 @@ static void detach_all(weir *w)
     }
 }
 
-/* Sends the last reports, for at most redis_timeout_ms. */
-static void report_last(weir *w)
+/*
+ * Sends the last reports, for at most redis_timeout_ms: also of what dead processes have left. 0, or as weir_sync().
+ *
+ * Threads of processes that have called weir_leave may go on checking, and nobody ticks for them from here on. The
+ * epochs end, as a slot that denies in an epoch might deny for ever.
+ */
+static int report_last(weir *w)
 {
-    if (w->has_fleet) {
-        w->leaves_last = true;
-        (void) background_sync_here(w, w->options.redis_timeout_ms, true);
+    if (!w->limiter.host_time) {
+        tick_sleep(&w->limiter);
     }
+    if (!w->has_fleet) {
+        return 0;
+    }
+    w->leaves_last = true;
+    if (w->limiter.max_processes > 1) {
+        repair_all(&w->limiter);
+    }
+    return background_sync_here(w, w->options.redis_timeout_ms, true);
+}
+
+int weir_leave(weir *w)
+{
+    if (!misuse_begin_without(&w->limiter, "weir_leave") || !fork_mark_is_own(w->limiter.mark)) {
+        return -EINVAL;
+    }
+    (void) pthread_mutex_lock(&w->poll_lock); /* a weir_poll may be under way, or another call of this */
+    if (exchange_seq_cst(&w->has_left, 1) == 0) {
+        background_stop(w);
+        tick_may_stand_still(&w->limiter);
+        if (joined_leave_begin(&w->limiter, w->limiter.joined_as) == 0) {
+            w->left_result = report_last(w);
+        }
+        leader_leave(w);
+    }
+    const int result = w->left_result;
+    (void) pthread_mutex_unlock(&w->poll_lock);
+    return result;
 }
 
 /* What a process does that is in. */
 static void leave_weir(weir *w)
 {
-    if (w->limiter.max_processes > 1) {
+    if (w->limiter.max_processes > 1 && limiter_has_handles(&w->limiter)) {
         repair_all(
             &w->limiter); /* without a background thread nobody does while this one waits for a dead one's lock */
     }
     detach_all(w);
     background_stop(w);
     if (joined_leave_begin(&w->limiter, w->limiter.joined_as) == 0) {
-        report_last(w);
+        (void) report_last(w);
     }
     leader_leave(w);
     joined_leave(&w->limiter, w->limiter.joined_as);
@@ -212,7 +276,10 @@ static int no_thread(weir *w, int result, weir_error *error)
     leader_leave(w);
     joined_leave(&w->limiter, w->limiter.joined_as);
     weir_free(w);
-    return error_set(error, result, "no background thread to be had: %s", strerror(-result));
+    return error_set(error, result,
+                     "no background thread could be started: %s; raise the limits of threads and descriptors of the "
+                     "process, or set no_thread",
+                     strerror(-result));
 }
 
 static int open_on(const struct opening *given, weir **out, weir_error *error)
@@ -238,7 +305,11 @@ static int open_on(const struct opening *given, weir **out, weir_error *error)
     }
     w->options.redis_url = w->options.prefix = w->options.node_name = w->options.fleet_secret = NULL;
     w->options.shared_name = NULL;
+    w->options.required_policies = NULL;
     handle_watch(&w->limiter);
+    if (w->limiter.is_watched) {
+        tick_sleep(&w->limiter);
+    }
     *out = w;
     return error_clear(error);
 }
@@ -281,12 +352,17 @@ int weir_open(const weir_options *options, weir **out, weir_error *error)
 
 void weir_close(weir *w)
 {
-    if (w == NULL) {
+    if (w == NULL || !misuse_begin_without(&w->limiter, "weir_close")) {
         return;
     }
     handle_unwatch(&w->limiter);
     if (fork_mark_is_own(w->limiter.mark)) {
         leave_weir(w);
     }
-    weir_free(w);
+    if (w->limiter.is_watched) {
+        drop_descriptors(w);
+        misuse_keep(&w->limiter);
+    } else {
+        weir_free(w);
+    }
 }

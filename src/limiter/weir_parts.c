@@ -16,7 +16,7 @@
 #include "limiter/set_policies.h"
 #include "limiter/shared_policies.h"
 #include "limiter/weir_private.h"
-#include "process/robust_mutex.h"
+#include "thread/joined.h"
 #include "thread/repair.h"
 
 /* Bucket times count from a year before weir_open, as a key may be charged for a time before it: bucket_origin.h. */
@@ -25,18 +25,17 @@
 /* The rates lie behind the header, which has a page. */
 _Static_assert(sizeof(struct rate_list) + (1 << 20) < RATE_TABLE_REACH, "each rate has a handle");
 
-/* Fills what is not of the limiter's memory. 0; as robust_mutex_init(), hash_secret_fill(), pages_commit(). */
+/* Fills what is not of the limiter's memory. 0; as hash_secret_fill(), pages_commit(). */
 static int fill_parts(weir *w)
 {
     w->shared->leader = w->limiter.joined_as;
-    w->leads = true;
+    store_relaxed(&w->leads, 1);
     int result = pages_commit(&w->pages, w->names.rates, rate_list_size(w->names.rates, 0));
     if (result == 0) {
         w->names.rates->segment = w->named.segment.id;
         result = hash_secret_fill(&w->shared->secret);
     }
-    result = result != 0 ? result : robust_mutex_init(&w->shared->work_lock);
-    return result != 0 ? result : robust_mutex_init(&w->shared->policy_lock);
+    return result;
 }
 
 /* Takes what is not of the limiter's memory. 0; -ENOMEM; -ENOSPC; as fill_parts(). */
@@ -93,8 +92,15 @@ static int no_parts(const weir *w, int result, bool fleet, weir_error *error)
                          "\"%.40s\": there is no room in /dev/shm, for max_keys %zu; make that file system larger",
                          w->named.name, w->options.max_keys);
     }
-    return error_set(error, result, "out of memory for max_keys %zu: some %zu MiB are needed", w->options.max_keys,
-                     process_size(w->options.max_keys, fleet) >> 20);
+    return error_set(
+        error, result,
+        "out of memory for max_keys %zu: some %zu MiB are needed; give the process more memory, or lower max_keys",
+        w->options.max_keys, process_size(w->options.max_keys, fleet) >> 20);
+}
+
+uint64_t parts_origin_ns(uint64_t wall_ns)
+{
+    return saturating_sub(wall_ns, ORIGIN_BEFORE_NS);
 }
 
 int parts_open(weir *w, bool fleet, weir_error *error)
@@ -105,7 +111,7 @@ int parts_open(weir *w, bool fleet, weir_error *error)
     const struct limiter_options sizes = {.process = {.max_keys = options->max_keys,
                                                       .max_log_units = options->max_log_units,
                                                       .fleet = fleet,
-                                                      .origin_ns = saturating_sub(wall_ns, ORIGIN_BEFORE_NS),
+                                                      .origin_ns = parts_origin_ns(wall_ns),
                                                       .pages = &w->pages},
                                           .max_threads = options->max_threads,
                                           .max_processes = options->shared ? options->max_processes : 1};
@@ -117,6 +123,7 @@ int parts_open(weir *w, bool fleet, weir_error *error)
     }
     if (options->shared) {
         w->limiter.process.free_locks = repair_locks;
+        w->limiter.process.has_died = joined_has_died;
         w->limiter.process.free_arg = &w->limiter;
         w->limiter.repair = repair_all;
     }
@@ -128,7 +135,10 @@ int parts_open(weir *w, bool fleet, weir_error *error)
     result = result != 0 ? result : identity_init(w);
     if (result != 0) {
         return result == -ENOSPC ? no_parts(w, result, fleet, error)
-                                 : error_set(error, result, "no secret or memory to be had: %s", strerror(-result));
+                                 : error_set(error, result,
+                                             "there is no memory, or getrandom(2) gives nothing: %s; give the process "
+                                             "more memory, or allow that call",
+                                             strerror(-result));
     }
     if (pages_are_fresh(&w->pages)) {
         tick_start(&w->limiter, now_ns, wall_ns - now_ns);
@@ -172,9 +182,6 @@ void parts_close(weir *w)
     pages_give(&w->pages, w->names.rates, sizeof(*w->names.rates));
     policy_names_free(&w->names);
     configured_policies_free(w->configured);
-    for (size_t i = 0; i < OVERRIDE_LISTS; i++) {
-        overrides_drop(w->overrides[i].texts, w->overrides[i].count);
-    }
     limiter_close(&w->limiter);
     denial_log_close(&w->denials);
 }

@@ -4,6 +4,7 @@
 #define WEIR_LIMITER_WEIR_PARTS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "weir/weir.h"
 
@@ -15,6 +16,9 @@ struct transport_config;
  */
 int parts_open(weir *w, bool fleet, weir_error *error);
 void parts_close(weir *w);
+
+/* The origin of the buckets' times of a weir that is opened then, by the wall clock. */
+uint64_t parts_origin_ns(uint64_t wall_ns);
 
 /* Opens the fleet, with w->transport; `config`: of the transport. As parts_open(). */
 int parts_open_fleet(weir *w, const struct transport_config *config, weir_error *error);

@@ -18,7 +18,7 @@
 #include "named/segment_header.h"
 #include "thread/joined.h"
 #include "thread/limiter.h"
-#include "thread/repair.h"
+#include "thread/limiter_salvage.h"
 
 /*
  * More than any part takes of a key, a unit of a log, a handle, a process, and more than all other parts. A new segment
@@ -126,7 +126,8 @@ static int map_segment(struct named *named, uint64_t id, uint64_t size, weir_err
 {
     const int result = segment_map(&named->segment, id, size, &named->first);
     if (result == -EMFILE) {
-        return error_set(error, result, "\"%.40s\": this process has %d named weirs open, as many as may be",
+        return error_set(error, result,
+                         "\"%.40s\": this process has %d named weirs open, as many as may be; close one first",
                          named->name, SEGMENT_MAPPINGS);
     }
     return result != 0 ? error_set(error, result, "\"%.40s\": out of memory for %" PRIu64 " MiB of addresses",
@@ -237,8 +238,8 @@ static void disown_before_exec(const struct named *named, struct limiter *limite
 static bool any_lives(const struct limiter *limiter)
 {
     bool lives = false;
-    for (uint32_t i = 0; i < joined_high(limiter); i++) {
-        lives = lives || (load_acquire(&limiter->joined[i].pid) != 0 && !joined_is_dead(limiter, i));
+    for (uint32_t i = 0; i < limiter->max_processes && !lives; i++) {
+        lives = joined_lives(limiter, i);
     }
     return lives;
 }
@@ -257,27 +258,13 @@ static uint32_t take_place(struct limiter *limiter)
     return index;
 }
 
-static int enter(struct named *named, struct limiter *limiter, enum named_entry *entry, weir_error *error)
+/* Enters beside others. */
+static int enter_joined(const struct named *named, struct limiter *limiter, weir_error *error)
 {
-    if (named->segment.taken != named->segment.size) {
-        return error_set(error, -EBADMSG, "\"%.40s\" is damaged: its size is wrong; remove it with weir_unlink",
-                         named->name);
-    }
-    disown_before_exec(named, limiter);
-    *entry = any_lives(limiter) ? NAMED_JOINED : NAMED_ALONE;
-    if (*entry == NAMED_ALONE) {
-        const int result = repair_before_entry(limiter);
-        if (result == -EUCLEAN) {
-            (void) remove_name(named); /* under the lock: another opener makes a new segment, or finds one */
-        }
-        if (result != 0) {
-            return error_set(error, result, "\"%.40s\" cannot be repaired: %s", named->name, strerror(-result));
-        }
-        named->header->grants = limiter->grants;
-    }
     if (named->header->grants != 0 && !limiter->grants) {
         return error_set(error, -ENOSYS,
-                         "\"%.40s\": membarrier(2) is not to be had here, but in the processes that use it",
+                         "\"%.40s\": membarrier(2) is forbidden here, but not in the processes that use it; allow it "
+                         "in the sandbox of this process",
                          named->name);
     }
     limiter->grants = named->header->grants != 0;
@@ -290,26 +277,40 @@ static int enter(struct named *named, struct limiter *limiter, enum named_entry 
     return 0;
 }
 
-int named_complete(struct named *named, struct limiter *limiter, const weir_options *options, enum named_entry *entry,
-                   weir_error *error)
+int named_enter(struct named *named, struct limiter *limiter, enum named_entry *entry, weir_error *error)
 {
-    int result = 0;
     if (named->making) {
         *entry = NAMED_MADE;
-        result = segment_end(&named->segment);
-        if (result != 0) {
-            return no_room(named, result, error);
-        }
+        const int result = segment_end(&named->segment);
         named->header->grants = limiter->grants;
+        return result != 0 ? no_room(named, result, error) : 0;
+    }
+    if (named->segment.taken != named->segment.size) {
+        return error_set(error, -EBADMSG, "\"%.40s\" is damaged: its size is wrong; remove it with weir_unlink",
+                         named->name);
+    }
+    disown_before_exec(named, limiter);
+    *entry = any_lives(limiter) ? NAMED_JOINED : NAMED_ALONE;
+    if (*entry == NAMED_JOINED) {
+        return enter_joined(named, limiter, error);
+    }
+    named->header->grants = limiter->grants;
+    limiter_salvage_begin(limiter);
+    return 0;
+}
+
+void named_complete(struct named *named, const weir_options *options)
+{
+    if (named->making) {
         segment_header_end(named->header, options, named->segment.size, named->segment.id);
         named->making = named->segment.fresh = false;
-    } else {
-        result = enter(named, limiter, entry, error);
     }
-    if (result == 0) {
-        segment_unlock(&named->segment);
-    }
-    return result;
+    segment_unlock(&named->segment);
+}
+
+void named_discard(const struct named *named)
+{
+    (void) remove_name(named); /* under the lock: another opener makes a new segment, or finds one */
 }
 
 bool named_forbids_grants(const struct named *named)

@@ -4,7 +4,7 @@
  * docs/decisions/023-named-segments.md for what an opener meets.
  *
  * named_open() waits until no other process opens the segment. The caller takes all parts from `pages`, always in one
- * order, and calls named_complete() or, after an error, named_close().
+ * order, and calls named_enter() and named_complete() or, after an error, named_close().
  */
 #ifndef WEIR_NAMED_NAMED_H
 #define WEIR_NAMED_NAMED_H
@@ -50,12 +50,16 @@ enum named_entry {
 };
 
 /*
- * All parts are taken, and filled where the segment is fresh: completes the segment, or enters it. Other openers may
- * go on then. 0, or a negative errno with a sentence; -EUCLEAN: nobody is joined and the segment cannot be repaired, so
- * its name was removed.
+ * All parts are taken, and filled where the segment is fresh: enters. *entry NAMED_ALONE: the caller salvages what is
+ * there (limiter_salvage_begin() was called). 0, or a negative errno with a sentence.
  */
-int named_complete(struct named *named, struct limiter *limiter, const weir_options *options, enum named_entry *entry,
-                   weir_error *error);
+int named_enter(struct named *named, struct limiter *limiter, enum named_entry *entry, weir_error *error);
+
+/* All is as it is to be: the segment is complete, and other openers may go on. */
+void named_complete(struct named *named, const weir_options *options);
+
+/* What is there makes no sense: removes its name. named_close() follows. */
+void named_discard(const struct named *named);
 
 /* Whether the processes that have entered give no grants. A forked child may know less than its parent's segment. */
 bool named_forbids_grants(const struct named *named);

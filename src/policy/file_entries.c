@@ -32,7 +32,8 @@ static int read_entry(const struct text_file *at, const struct policy_list *poli
     const bool of_all = entry_name_is_of_all(&name);
     const weir_policy *policy = find_policy(policies, name.policy);
     if (policy == NULL && !of_all) {
-        return text_file_fail(at, entry->name_place, -EINVAL, "there is no policy \"%s\"", name.policy);
+        return text_file_fail(at, entry->name_place, -EINVAL, "there is no policy \"%s\"; name one of the file",
+                              name.policy);
     }
     if ((of_all ? entry_value_read_all(entry->value, &value, &error)
                 : entry_value_read(policy, entry->value, &value, &error)) != 0) {

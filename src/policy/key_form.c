@@ -3,12 +3,16 @@
 #include "policy/key_form.h"
 
 #include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/digits.h"
+#include "base/numbers.h"
 #include "base/percent.h"
 
 /* Bytes of an address. */
@@ -139,6 +143,38 @@ const weir_key_form *weir_address_form(unsigned ipv6_prefix)
         found = forms[i].bits == ipv6_prefix ? forms[i].form : found;
     }
     return found;
+}
+
+/* The first `bits` bits of an address of IPv6, which need not be aligned. */
+static size_t key_of_v6(const struct sockaddr *address, unsigned bits, uint8_t out[V6_SIZE])
+{
+    uint8_t bytes[V6_SIZE];
+    memcpy(bytes, (const unsigned char *) address + offsetof(struct sockaddr_in6, sin6_addr), sizeof(bytes));
+    const size_t mapped = key_form_mapped(bytes, sizeof(bytes));
+    if (mapped != 0) {
+        memcpy(out, bytes + mapped, V4_SIZE);
+        return V4_SIZE;
+    }
+    for (unsigned bit = bits; bit < 8 * V6_SIZE; bit++) {
+        bytes[bit / 8] &= (uint8_t) ~(0x80U >> bit % 8);
+    }
+    const size_t length = max_u64((bits + 7) / 8, V4_SIZE + 1); /* no key of IPv4 */
+    memcpy(out, bytes, length);
+    return length;
+}
+
+size_t weir_address_key(const struct sockaddr *address, unsigned ipv6_prefix, uint8_t out[16])
+{
+    sa_family_t family = AF_UNSPEC;
+    if (address != NULL) {
+        memcpy(&family, (const unsigned char *) address + offsetof(struct sockaddr, sa_family), sizeof(family));
+    }
+    if (family == AF_INET) {
+        memcpy(out, (const unsigned char *) address + offsetof(struct sockaddr_in, sin_addr), V4_SIZE);
+        return V4_SIZE;
+    }
+    const unsigned bits = ipv6_prefix < 8 * V6_SIZE ? ipv6_prefix : 8 * V6_SIZE;
+    return family == AF_INET6 ? key_of_v6(address, bits, out) : 0;
 }
 
 /* Keys that are networks: an address, and a byte with the prefix. */

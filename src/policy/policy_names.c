@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/atomics.h"
+#include "policy/validate.h"
 
 weir_policy_id policy_names_find(const struct policy_names *names, const char *name)
 {
@@ -70,6 +71,20 @@ int policy_names_set_form(struct policy_names *names, const char *name, const we
     store_relaxed(&added->form, form);
     store_release(&names->forms, added); /* pairs with find_form() */
     return 0;
+}
+
+bool policy_names_are_sound(const struct policy_names *names)
+{
+    bool sound = names->count <= WEIR_MAX_POLICIES;
+    for (size_t id = 1; id <= names->count && sound; id++) {
+        sound = validate_name(names->names[id]);
+    }
+    for (size_t id = 1; id <= names->count && sound; id++) {
+        char base[WEIR_MAX_NAME + 1];
+        policy_names_group(base, names->names[id]);
+        sound = policy_names_find(names, names->names[id]) == id && policy_names_find(names, base) != WEIR_NO_POLICY;
+    }
+    return sound;
 }
 
 size_t policy_names_count_new(const struct policy_names *names, const weir_policy *policies, size_t count)

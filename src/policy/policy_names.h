@@ -3,6 +3,7 @@
 #ifndef WEIR_POLICY_POLICY_NAMES_H
 #define WEIR_POLICY_POLICY_NAMES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,12 @@ weir_policy_id policy_names_add(struct policy_names *names, const char *name);
 
 /* Writes the name of a policy's group: the part before the first '/'. */
 void policy_names_group(char group[WEIR_MAX_NAME + 1], const char *name);
+
+/*
+ * Whether names that another process has written can be policies': each is valid and there once, and each group has a
+ * name. Looks at `count` and `names` alone.
+ */
+bool policy_names_are_sound(const struct policy_names *names);
 
 /* At most so many names are new among these policies and their groups; a group may be counted more than once. */
 size_t policy_names_count_new(const struct policy_names *names, const weir_policy *policies, size_t count);

@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/numbers.h"
 #include "base/plain.h"
 #include "policy/override_set.h"
 
@@ -93,9 +95,55 @@ int policy_set_compile(const weir_policy *policies, size_t count, const struct p
     return 0;
 }
 
+/* Whether an offset is that of a policy, or none. */
+static bool is_offset(uint32_t offset, size_t count)
+{
+    const size_t at = offset - offsetof(struct policy_set, policies);
+    return offset == 0 || (offset >= offsetof(struct policy_set, policies) && at % sizeof(struct policy) == 0 &&
+                           at / sizeof(struct policy) < count);
+}
+
+static bool is_sound(const struct policy_set *set)
+{
+    const size_t count = set->count;
+    bool sound = count <= WEIR_MAX_POLICIES && set->size == sizeof(*set) + count * sizeof(struct policy);
+    for (size_t id = 0; id <= WEIR_MAX_POLICIES && sound; id++) {
+        sound = is_offset(set->by_id[id], count);
+    }
+    for (size_t i = 0; i < count && sound; i++) {
+        const struct policy *policy = &set->policies[i];
+        sound = policy->limit_count <= WEIR_MAX_LIMITS && policy->group <= WEIR_MAX_POLICIES &&
+                load_relaxed(&policy->outage_mode) <= OUTAGE_MODE_CLOSED &&
+                load_relaxed(&policy->basis) <= WEIR_BASIS_OUTAGE;
+        for (size_t j = 0; j < policy->limit_count && sound; j++) {
+            sound = load_relaxed(&policy->limits[j].history_max) <= WEIR_MAX_UNITS;
+        }
+    }
+    return sound;
+}
+
+int policy_set_copy(const struct policy_set *set, struct policy_set **out)
+{
+    *out = NULL;
+    const size_t count = set != NULL ? min_u64(set->count, WEIR_MAX_POLICIES) : 0;
+    const size_t size = sizeof(*set) + count * sizeof(struct policy);
+    struct policy_set *copy = set != NULL ? malloc(size) : NULL;
+    if (copy == NULL) {
+        return set != NULL ? -ENOMEM : 0;
+    }
+    memcpy(copy, set, size);
+    copy->overrides = (struct reference){0}; /* a copy of a reference names nothing */
+    if (copy->count == count && is_sound(copy)) {
+        *out = copy;
+    } else {
+        free(copy);
+    }
+    return 0;
+}
+
 void policy_set_keep_histories(struct policy_set *set, const struct policy_set *old)
 {
-    for (size_t i = 0; i < old->count; i++) {
+    for (size_t i = 0; old != NULL && i < old->count; i++) {
         const struct policy *was = &old->policies[i];
         for (size_t j = 0; j < was->limit_count; j++) {
             policy_set_raise_history_max(set, was->group, was->limits[j].limit_hash,

@@ -9,6 +9,7 @@
 #ifndef WEIR_POLICY_POLICY_SET_H
 #define WEIR_POLICY_POLICY_SET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -65,12 +66,19 @@ const struct policy_limit *policy_set_limit(const struct policy_set *set, weir_p
 int policy_set_compile(const weir_policy *policies, size_t count, const struct policy_context *context,
                        struct policy_set **out, weir_error *error);
 
+/*
+ * A copy of a set that others may be damaging, without its overrides, to be freed by policy_set_free(). Each place in
+ * it is one of its policies, and each number that is followed is in range. NULL: it is no such set, or is NULL. 0;
+ * -ENOMEM.
+ */
+int policy_set_copy(const struct policy_set *set, struct policy_set **out);
+
 /* Raises history_max to at least `units`, in all limits of the group that share the keys of this limit. */
 void policy_set_raise_history_max(struct policy_set *set, weir_policy_id group, uint64_t limit_hash, uint64_t units);
 
 /*
  * `set` is about to replace `old`: histories keep as many units as under the greatest limit so far. Units that a
- * smaller limit would drop count again when the limit is raised within a period.
+ * smaller limit would drop count again when the limit is raised within a period. `old` may be NULL.
  */
 void policy_set_keep_histories(struct policy_set *set, const struct policy_set *old);
 

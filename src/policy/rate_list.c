@@ -5,18 +5,19 @@
 /* The rates of a limit, which is added where it is new. NULL: there is no room. */
 static struct limit_rates *limit_find(struct rate_list *list, weir_policy_id group, uint64_t limit_hash)
 {
-    for (size_t i = 0; i < list->count; i++) {
+    const size_t count = list->count; /* read once: other processes may be damaging it */
+    for (size_t i = 0; i < count && i < RATE_LISTS; i++) {
         if (list->limits[i].group == group && list->limits[i].limit_hash == limit_hash) {
             return &list->limits[i];
         }
     }
-    if (list->count == RATE_LISTS) {
+    if (count >= RATE_LISTS) {
         return NULL;
     }
-    struct limit_rates *added = &list->limits[list->count];
+    struct limit_rates *added = &list->limits[count];
     added->group = group;
     added->limit_hash = limit_hash;
-    list->count++; /* last: a process that dies before leaves nothing in the list */
+    list->count = count + 1; /* last: a process that dies before leaves nothing in the list */
     return added;
 }
 

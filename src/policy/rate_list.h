@@ -34,7 +34,8 @@ struct rate_list {
 /* The bytes of a list with room for so many more limits, at most: what has to be present before they are added. */
 static inline size_t rate_list_size(const struct rate_list *list, size_t more)
 {
-    const size_t count = list->count + more < RATE_LISTS ? list->count + more : RATE_LISTS;
+    const size_t there = list->count < RATE_LISTS ? list->count : RATE_LISTS; /* more where the memory is damaged */
+    const size_t count = more < RATE_LISTS - there ? there + more : RATE_LISTS;
     return offsetof(struct rate_list, limits) + count * sizeof(list->limits[0]);
 }
 

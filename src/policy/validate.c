@@ -48,6 +48,15 @@ static void at_field(const struct subject *s, const char *field)
     }
 }
 
+/* What a name may have. */
+#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/"
+
+bool validate_name(const char *name)
+{
+    const size_t length = strnlen(name, WEIR_MAX_NAME + 1);
+    return length != 0 && length <= WEIR_MAX_NAME && strspn(name, NAME_BYTES) == length;
+}
+
 static int check_name(struct subject *s)
 {
     const char *name = s->policy->name;
@@ -64,7 +73,7 @@ static int check_name(struct subject *s)
                          "policy %zu has a name that is %s; give 1 to %d letters, digits, '.', '_', '-' or '/'",
                          s->policy_index + 1, length == 0 ? "empty" : "too long", WEIR_MAX_NAME);
     }
-    const size_t good = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/");
+    const size_t good = strspn(name, NAME_BYTES);
     if (good != length) {
         return error_set(s->error, -EINVAL,
                          "policy %zu has byte 0x%02x at %zu of its name; use letters, digits, '.', '_', '-' and '/'",

@@ -3,6 +3,8 @@
 #ifndef WEIR_POLICY_VALIDATE_H
 #define WEIR_POLICY_VALIDATE_H
 
+#include <stdbool.h>
+
 #include "base/numbers.h"
 #include "weir/weir.h"
 
@@ -18,6 +20,9 @@ struct policy_fault {
     size_t limit_index; /* SIZE_MAX: the fault is the policy's own */
     const char *field;  /* its name in weir.h, such as "period_ns"; a string literal */
 };
+
+/* Whether a policy can have this name, of which WEIR_MAX_NAME + 1 bytes may be read. */
+bool validate_name(const char *name);
 
 /*
  * Validates each policy, and that no two have one name. 0, or -EINVAL with a sentence that names the policy, the limit,

@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* No word is longer; what is longer is near none. */
-#define LETTERS_MAX 24
+#include "weir/weir.h"
+
+/* No word is longer, and none is that is the name of a policy; what is longer is near none. */
+#define LETTERS_MAX WEIR_MAX_NAME
 
 /* Writes the text in lower case, with '_' for '-' and ' ', into `out`, which is all zeros before. False: it is empty or
  * too long. */

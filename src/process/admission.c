@@ -80,7 +80,7 @@ bool admission_fill(struct process *process, const struct newcomer *new, struct 
     struct table *table = &process->table;
     const uint32_t at = table_place(table, new->hash).empty;
     struct usage usage;
-    if (at == TABLE_NONE || new->cost > new->limit_at->limit || !may_occupy(process, new) ||
+    if (at == TABLE_NONE || new->cost - 1 >= new->limit_at->limit || !may_occupy(process, new) ||
         !table_lock_empty(table, at)) {
         return false;
     }
@@ -207,7 +207,13 @@ static inline bool charge_locked(struct process *process, const struct newcomer 
 {
     const struct table *table = &process->table;
     const struct look look = look_at_pairs(table, new);
-    if (look.found || look.empty != 0) { /* admission_fill() was tried */
+    if (look.found) {
+        return false;
+    }
+    if (new->cost == 0) { /* a key that uses nothing takes no room */
+        return may_occupy(process, new);
+    }
+    if (look.empty != 0) { /* admission_fill() was tried */
         return false;
     }
     if (load_relaxed(&table->shared->key_count) < table->max_keys) {
@@ -221,7 +227,7 @@ bool admission_charge(struct process *process, const struct newcomer *new, struc
     struct table *table = &process->table;
     const size_t set = table_first_set(table, new->hash);
     struct usage usage;
-    if (new->cost > new->limit_at->limit) {
+    if (units_asked(new->cost) > new->limit_at->limit) {
         return false;
     }
     *state = limit_snapshot_first(new->limit_at, new->cost, &usage);

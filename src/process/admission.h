@@ -23,7 +23,7 @@ struct admission_counts {
 struct newcomer {
     const struct rule *rule;
     const struct limit_snapshot *limit_at;
-    uint64_t hash, cost, now_ns; /* cost: 1 or more */
+    uint64_t hash, cost, now_ns; /* cost 0: the key is only asked for, and gets no cell */
     uint32_t limit_tag;          /* of struct cell_meta, as group */
     uint16_t group;
     struct admission_counts *counts;
@@ -36,7 +36,8 @@ struct newcomer {
 bool admission_fill(struct process *process, const struct newcomer *new, struct state *state);
 
 /*
- * Charges a key that admission_fill() found no cell for, and counts it. True: the key was charged, and *state is its
+ * Charges a key that admission_fill() found no cell for, and counts it. A cost of 0 asks whether the key is as unused,
+ * and keeps nothing of it. True: the key was charged, and *state is its
  * state. False: nothing has changed; the key is for decide_request().
  */
 bool admission_charge(struct process *process, const struct newcomer *new, struct state *state);

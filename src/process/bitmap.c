@@ -120,3 +120,15 @@ void bitmap_mend(struct bitmap *bitmap)
         }
     }
 }
+
+void bitmap_salvage(struct bitmap *bitmap, size_t cell_count)
+{
+    if (cell_count % 64 != 0) {
+        (void) and_seq_cst(&bitmap->words[bitmap->word_count - 1],
+                           below(bitmap->word_count - 1, (uint32_t) cell_count));
+    }
+    for (size_t i = 0; i < words_for(bitmap->word_count); i++) {
+        store_relaxed(&bitmap->summary[i], 0);
+    }
+    bitmap_mend(bitmap);
+}

@@ -54,4 +54,7 @@ uint32_t bitmap_ahead(const struct bitmap *bitmap, uint32_t cursor);
 /* Restores the summary after a change that was not ended, as its process died. A thread may set bits meanwhile. */
 void bitmap_mend(struct bitmap *bitmap);
 
+/* Makes the summary anew, and takes out cells that there are not; alone. */
+void bitmap_salvage(struct bitmap *bitmap, size_t cell_count);
+
 #endif

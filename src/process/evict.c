@@ -92,6 +92,13 @@ bool evict_take_report(struct process *process, struct evicted_report *out)
     return any;
 }
 
+void evict_salvage_report(struct evicted_report *report)
+{
+    sync_state_salvage(&report->sync);
+    report->key.length = (uint8_t) min_u64(report->key.length, KEY_NAME_SIZE);
+    report->time_count = (uint32_t) min_u64(report->time_count, EVICTED_TIMES);
+}
+
 uint64_t evict_begun_count(const struct process *process)
 {
     return load_seq_cst(&process->shared->evicted_reports.begun);

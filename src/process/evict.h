@@ -56,6 +56,9 @@ struct state evict_restore(struct process *process, const struct rule *rule, uin
 /* Takes the oldest report. False: there is none. */
 bool evict_take_report(struct process *process, struct evicted_report *out);
 
+/* Of memory that may be damaged: a report whose numbers are in range. */
+void evict_salvage_report(struct evicted_report *report);
+
 /* Evictions begun and ended so far. While the numbers are equal, no report is between the table and the ring. */
 uint64_t evict_begun_count(const struct process *process);
 uint64_t evict_ended_count(const struct process *process);

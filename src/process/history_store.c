@@ -359,7 +359,7 @@ void history_store_mend_log(struct process *process, uint32_t cell, const bool *
     struct history_place *place = history_place_of(process, cell);
     uint32_t word = load_relaxed(&place->lock);
     /* Acquire: what the dead process wrote. */
-    if (word == 0 || !dead[word - 1] || !cas_acquire(&place->lock, &word, process->lock_word)) {
+    if (!process_is_dead_word(dead, word) || !cas_acquire(&place->lock, &word, process->lock_word)) {
         return;
     }
     struct history *history = history_store_get(process, cell);
@@ -374,7 +374,7 @@ void history_store_mend_blocks(struct process *process, const bool *dead)
 {
     struct history_store *histories = &process->histories;
     const uint32_t word = load_acquire(&histories->shared->lock);
-    if ((word == 0 || !dead[word - 1]) && load_relaxed(&histories->shared->lost) == 0) {
+    if (!process_is_dead_word(dead, word) && load_relaxed(&histories->shared->lost) == 0) {
         return;
     }
     store_relaxed(&histories->shared->lost, 1);                  /* until all is done */
@@ -393,4 +393,67 @@ void history_store_mend_blocks(struct process *process, const bool *dead)
     buddy_restore_free(&histories->blocks);
     store_relaxed(&histories->shared->lost, 0);
     store_release(&histories->shared->lock, 0); /* pairs with spin_trylock() */
+}
+
+/* Whether a block that a cell names has a log of the cell, which no other log overlaps; then it is in use. */
+static bool salvage_log(struct process *process, uint32_t cell, uint64_t now_ns)
+{
+    struct history_store *histories = &process->histories;
+    const uint32_t block = histories->places[cell].block;
+    if (block > histories->blocks.shared->present / BUDDY_SMALLEST || histories->metas[block - 1] != cell) {
+        return false;
+    }
+    struct history *history = buddy_at(&histories->blocks, block);
+    const uint32_t capacity = history->capacity;
+    if (capacity < FIRST_CAPACITY || (capacity & (capacity - 1)) != 0 || history->group_capacity > HISTORY_GROUPS) {
+        return false;
+    }
+    const size_t size = history_size(capacity, history->group_capacity);
+    if (!buddy_may_restore(&histories->blocks, block, size) || !history_salvage(history, now_ns)) {
+        return false;
+    }
+    buddy_restore(&histories->blocks, block, size);
+    return true;
+}
+
+/* Has present what is said to be present. Nothing is, where that cannot be so. */
+static void salvage_present(struct process *process)
+{
+    const struct history_store *histories = &process->histories;
+    struct buddy_shared *shared = histories->blocks.shared;
+    const size_t blocks = shared->present / BUDDY_SMALLEST;
+    if (shared->present > histories->blocks.size || shared->present % BUDDY_LARGEST != 0 ||
+        pages_commit(process->pages, histories->blocks.region, shared->present) != 0 ||
+        pages_commit(process->pages, histories->metas, blocks * sizeof(histories->metas[0])) != 0 ||
+        pages_commit(process->pages, histories->blocks.orders, blocks) != 0) {
+        shared->present = 0;
+    }
+    shared->fresh = shared->present;
+}
+
+void history_store_salvage(struct process *process, uint64_t now_ns)
+{
+    struct history_store *histories = &process->histories;
+    store_relaxed(&histories->shared->lock, 0);
+    store_relaxed(&histories->shared->lost, 0);
+    histories->shared->cursor = 0;
+    salvage_present(process);
+    buddy_clear(&histories->blocks);
+    for (uint32_t cell = 0; cell < process->table.cell_count; cell++) {
+        struct history_place *place = &histories->places[cell];
+        const bool is_log = load_relaxed(&process->table.cells[cell].hash) != 0 &&
+                            cell_meta_is(&process->table.metas[cell], CELL_HISTORY);
+        if (place->block != 0 && (!is_log || !salvage_log(process, cell, now_ns))) {
+            place->block = 0;
+        }
+    }
+    buddy_restore_free(&histories->blocks);
+}
+
+void history_store_free_lock(struct process *process, uint32_t cell)
+{
+    struct history_place *place = history_place_of(process, cell);
+    if (load_relaxed(&place->lock) != 0) {
+        store_release(&place->lock, 0); /* pairs with spin_trylock() */
+    }
 }

@@ -84,4 +84,11 @@ uint64_t history_store_evict(struct process *process, uint32_t cell, struct evic
 void history_store_mend_log(struct process *process, uint32_t cell, const bool *dead);
 void history_store_mend_blocks(struct process *process, const bool *dead);
 
+/*
+ * Alone: the lock of the blocks is free, and each log lies in a block of its own. A log that makes no sense is dropped:
+ * the cell's state tells how much is in the window. The locks of the logs stay, until history_store_free_lock().
+ */
+void history_store_salvage(struct process *process, uint64_t now_ns);
+void history_store_free_lock(struct process *process, uint32_t cell);
+
 #endif

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/memory/segment.h"
 #include "base/pages.h"
 #include "process/history_store.h"
 #include "process/process.h"
@@ -23,7 +22,7 @@
 static void free_lock(_Atomic uint32_t *lock, const bool *dead)
 {
     uint32_t word = load_relaxed(lock);
-    if (word != 0 && dead[word - 1]) {
+    if (process_is_dead_word(dead, word)) {
         (void) cas_acquire(lock, &word, 0); /* fails where another process did so */
     }
 }
@@ -37,30 +36,6 @@ void mend_locks(struct process *process, const bool *dead)
             history_store_mend_log(process, at, dead);
         }
     }
-}
-
-static bool logs_are_sound(const struct history_store *histories, uint32_t cell_count, uint32_t max_processes)
-{
-    const struct buddy *blocks = &histories->blocks;
-    const size_t fresh = blocks->shared->fresh;
-    bool sound = blocks->shared->present <= blocks->size && fresh <= blocks->shared->present;
-    for (uint32_t cell = 0; cell < cell_count && sound; cell++) {
-        const struct history_place *place = &histories->places[cell];
-        sound = place->block <= fresh / BUDDY_SMALLEST && load_relaxed(&place->lock) <= max_processes;
-    }
-    return sound;
-}
-
-bool mend_is_sound(const struct process *process, uint32_t max_processes)
-{
-    const struct segment *segment = process->pages->segment;
-    const unsigned char *set = reference_get(&process->shared->policies);
-    const struct process_shared *shared = process->shared;
-    return set >= segment->at && set < segment->at + segment->size &&
-           load_relaxed(&shared->oversized) <= max_processes &&
-           load_relaxed(&shared->evicted_reports.lock) <= max_processes &&
-           load_relaxed(&process->histories.shared->lock) <= max_processes &&
-           logs_are_sound(&process->histories, (uint32_t) process->table.cell_count, max_processes);
 }
 
 int mend_find(struct mend *mend, const struct process *process)
@@ -108,8 +83,7 @@ static uint64_t unused_hash(const struct table *table, uint32_t at)
     return ((least | 15) + 17) | (at & 1) << 3 | (at & (SET_CELLS - PAIR_CELLS));
 }
 
-/* Gives a locked cell without a key to no key. */
-static void occupy_by_none(struct process *process, uint32_t at)
+void mend_occupy_by_none(struct process *process, uint32_t at)
 {
     struct table *table = &process->table;
     if (cell_meta_is(&table->metas[at], CELL_HISTORY)) {
@@ -136,7 +110,7 @@ static void mend_cell(struct process *process, const struct mend_cell *mended)
         return;
     }
     if ((held & HELD_LOCKED) != 0 && load_relaxed(&cell->hash) == 0) {
-        occupy_by_none(process, mended->at);
+        mend_occupy_by_none(process, mended->at);
     }
     top_denied_mend(process, mended->at);
     store_release(&cell->held, ((held | HELD_IN_USE) + 1) | mended->held); /* the next version */

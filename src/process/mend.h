@@ -21,10 +21,6 @@ struct mend_cell {
     uint64_t held; /* pins and units */
 };
 
-/* Whether the numbers that a repair follows are in range, of so many processes: no memory of another part is written.
- */
-bool mend_is_sound(const struct process *process, uint32_t max_processes);
-
 /* The cells that were in use when mend_find() looked; ascending. */
 struct mend {
     struct mend_cell *cells;
@@ -38,6 +34,12 @@ void mend_locks(struct process *process, const bool *dead);
 /* 0 or -ENOMEM. mend_end() may be called whatever came of it. */
 int mend_find(struct mend *mend, const struct process *process);
 void mend_end(struct mend *mend);
+
+/*
+ * Gives a cell that no call is at to nobody: it gets a key that nobody asks for, with no usage, of no policy, as it
+ * must not become empty (I6 of table.h).
+ */
+void mend_occupy_by_none(struct process *process, uint32_t at);
 
 /* A slot pins a cell and accounts for these units of the cell. */
 void mend_count(const struct mend *mend, uint32_t at, uint64_t units);

@@ -30,6 +30,7 @@ int process_open(struct process *process, const struct process_options *options)
     process->shared = arena_carve(&next, shared_size);
     process->evicted_ring = arena_carve(&next, ring_size);
     process->lock_word = 1;
+    process->ticket = 1;
     if (pages_are_fresh(process->pages)) {
         store_relaxed(&process->shared->nodes, 1);
         process->shared->origin_ns = options->origin_ns;

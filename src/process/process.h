@@ -54,9 +54,13 @@ struct process_shared {
         evicted_restored_count, evicted_unrecorded_count;
 };
 
+/* The most processes that can be joined: the words of owners have ten bits for them. */
+#define PROCESSES_MOST 1024
+
 struct process {
     struct process_shared *shared;
     uint32_t lock_word; /* what the locks have that this process holds: not 0, and no other joined process's */
+    uint64_t ticket;    /* what its mutexes have (robust_mutex.h): not 0, and never another process's */
     struct table table;
     struct sync_states syncs; /* where there is a fleet */
     struct sketch sketch;
@@ -73,13 +77,23 @@ struct process {
     /* Frees locks that dead processes have and calls wait for (repair.h); true: there are dead. NULL: none is joined.
      */
     bool (*free_locks)(void *arg);
-    void *free_arg;
+    bool (*has_died)(void *arg, uint64_t ticket); /* of its process, or there is none. NULL: as above */
+    void *free_arg;                               /* of both */
 };
 
 /* The policies in force, for readers within a read section (thread/rcu.h), and for the thread that changes policies. */
 static inline struct policy_set *process_policies(const struct process *process)
 {
     return reference_get(&process->shared->policies);
+}
+
+/*
+ * Whether a lock is that of a dead process: dead[i] tells of the one whose lock_word is i + 1. A word that no process
+ * has is a dead one's, too: the memory is damaged.
+ */
+static inline bool process_is_dead_word(const bool *dead, uint32_t word)
+{
+    return word > PROCESSES_MOST || (word != 0 && dead[word - 1]);
 }
 
 /*

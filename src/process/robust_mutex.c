@@ -1,56 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See robust_mutex.h. */
+/*
+ * See robust_mutex.h.
+ *
+ * Ordering
+ *   [M1] Taken with acquire, given back with release: what the mutex guards. A dead process's word is exchanged with
+ *        acquire as well: a process that dies leaves what its instructions have stored.
+ *   [M2] A holder's entry among the joined processes, then its word. Partner: the fence of count_joined().
+ */
 #include "process/robust_mutex.h"
 
-#include <errno.h>
 #include <time.h>
 
 #include "base/clock.h"
-#include "base/numbers.h"
+#include "base/spin.h"
+#include "process/process.h"
 
-/* The most that a waiter loses where nobody wakes it. */
-#define LOOK_AGAIN_NS (10 * NS_PER_MS)
+/* A waiter spins as long as a holder needs that has little to do. Then it naps, and looks for the holder's death. */
+#define LOOKS_BEFORE_NAP SPIN_LIMIT
+#define NAP_NS           (100 * NS_PER_US)
+#define NAPS_BEFORE_LOOK 10
 
-int robust_mutex_init(pthread_mutex_t *mutex)
+static bool is_of_dead(const struct process *process, uint64_t word)
 {
-    pthread_mutexattr_t shared;
-    int result = pthread_mutexattr_init(&shared);
-    if (result != 0) {
-        return -result;
-    }
-    (void) pthread_mutexattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-    (void) pthread_mutexattr_setrobust(&shared, PTHREAD_MUTEX_ROBUST);
-    result = pthread_mutex_init(mutex, &shared);
-    (void) pthread_mutexattr_destroy(&shared);
-    return -result;
+    return word != process->ticket && process->has_died != NULL && process->has_died(process->free_arg, word);
 }
 
-static enum robust_lock taken(pthread_mutex_t *mutex, int result)
+/* `looks`: also takes the mutex of a dead process. */
+static enum robust_lock try(const struct process *process, struct robust_mutex *mutex, bool looks)
 {
-    if (result == EOWNERDEAD) {
-        (void) pthread_mutex_consistent(mutex);
+    uint64_t word = 0;
+    if (cas_acquire(&mutex->word, &word, process->ticket)) { /* [M1] */
+        return ROBUST_TAKEN;
+    }
+    word = looks ? load_acquire(&mutex->word) : 0; /* [M2] */
+    if (word != 0 && is_of_dead(process, word) &&
+        cas_acquire(&mutex->word, &word, process->ticket)) { /* [M1] fails where another was faster */
         return ROBUST_DIED;
     }
-    return result == 0 ? ROBUST_TAKEN : ROBUST_BUSY;
+    return ROBUST_BUSY;
 }
 
-/*
- * A process that is killed while it gives a mutex back may have freed the mutex and woken nobody. If another thread
- * takes the mutex before the system buries the process, the system wakes nobody either. So a waiter wakes by itself.
- */
-enum robust_lock robust_mutex_lock(pthread_mutex_t *mutex)
+enum robust_lock robust_mutex_lock(const struct process *process, struct robust_mutex *mutex)
 {
-    int result;
-    do {
-        const uint64_t until_ns = clock_wall_ns(NULL) + LOOK_AGAIN_NS; /* the clock that the call goes by */
-        const struct timespec until = {.tv_sec = (time_t) (until_ns / NS_PER_S),
-                                       .tv_nsec = (long) (until_ns % NS_PER_S)};
-        result = pthread_mutex_timedlock(mutex, &until);
-    } while (result == ETIMEDOUT);
-    return taken(mutex, result);
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    enum robust_lock how = try(process, mutex, false);
+    for (unsigned looks = 0; how == ROBUST_BUSY; looks++) {
+        const bool naps = looks >= LOOKS_BEFORE_NAP;
+        if (naps) {
+            (void) nanosleep(&nap, NULL);
+        } else {
+            spin_wait(looks);
+        }
+        how = try(process, mutex, naps && looks % NAPS_BEFORE_LOOK == 0);
+    }
+    return how;
 }
 
-enum robust_lock robust_mutex_trylock(pthread_mutex_t *mutex)
+enum robust_lock robust_mutex_trylock(const struct process *process, struct robust_mutex *mutex)
 {
-    return taken(mutex, pthread_mutex_trylock(mutex));
+    return try(process, mutex, true);
+}
+
+void robust_mutex_unlock(struct robust_mutex *mutex)
+{
+    store_release(&mutex->word, 0); /* [M1] */
 }

@@ -312,3 +312,37 @@ void sync_mend(struct sync_states *syncs, size_t cell_count)
         }
     }
 }
+
+/* A cell has the full state that it names, if that is the cell's; else it goes on by its compact state. */
+static void salvage_compact(struct sync_states *syncs, uint32_t cell, bool has_key)
+{
+    struct sync_compact *compact = &syncs->compacts[cell];
+    const uint32_t word = load_relaxed(&compact->sync);
+    const uint32_t index = word & ~COMPACT_HAS_FULL;
+    const bool has_full = (word & COMPACT_HAS_FULL) != 0;
+    if (syncs->all && has_key) {
+        store_relaxed(&compact->sync, cell | COMPACT_HAS_FULL);
+    } else if (has_full && (index >= syncs->count || load_relaxed(&syncs->pool[index].cell) != cell)) {
+        detach(syncs, cell, 0);
+    }
+    compact->key_length = (uint8_t) min_u64(compact->key_length, KEY_NAME_SIZE);
+    raise_relaxed(&syncs->shared->incarnations, load_relaxed(&compact->residency) >> RESIDENCY_SHIFT);
+}
+
+void syncs_salvage(struct process *process)
+{
+    struct sync_states *syncs = &process->syncs;
+    const uint32_t cells = (uint32_t) process->table.cell_count;
+    syncs->shared->hand = syncs->shared->hand < syncs->count ? syncs->shared->hand : 0;
+    for (uint32_t i = 0; i < syncs->count; i++) {
+        sync_state_salvage(&syncs->pool[i]);
+        if (syncs->all) {
+            store_relaxed(&syncs->pool[i].cell, i);
+        }
+    }
+    store_relaxed(&syncs->shared->incarnations, 0); /* raised by those that there are */
+    for (uint32_t cell = 0; cell < cells; cell++) {
+        salvage_compact(syncs, cell, load_relaxed(&process->table.cells[cell].hash) != 0);
+    }
+    sync_mend(syncs, cells);
+}

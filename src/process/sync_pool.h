@@ -90,6 +90,9 @@ static inline void sync_prefetch(const struct sync_states *syncs, uint32_t cell)
 /* Writes the state of a locked cell that gets no key. */
 void sync_blank(struct process *process, uint32_t cell);
 
+/* Alone: each full state is of one cell, and each number that is followed is in range. */
+void syncs_salvage(struct process *process);
+
 /* Frees the full states that no cell has; while no call is at the table. */
 void sync_mend(struct sync_states *syncs, size_t cell_count);
 

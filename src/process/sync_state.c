@@ -6,6 +6,7 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
+#include "base/compiler.h"
 #include "base/minifloat.h"
 #include "process/fraction.h"
 #include "process/process.h"
@@ -59,6 +60,16 @@ void sync_state_copy(struct sync_full *to, const struct sync_full *from)
     store_relaxed(&to->history_end, load_relaxed(&from->history_end));
     to->ledger = from->ledger;
     to->round = from->round;
+}
+
+void sync_state_salvage(struct sync_full *sync)
+{
+    struct demand_stats *demand = &sync->demand;
+    bool *const bools[] = {&demand->resumed, &demand->guessed, &demand->again,     &demand->idle,     &demand->begun,
+                           &demand->risen,   &demand->shared,  &demand->denied[0], &demand->denied[1]};
+    for (size_t i = 0; i < sizeof(bools) / sizeof(bools[0]); i++) {
+        *bools[i] = bool_of_byte(bools[i]);
+    }
 }
 
 void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to)

@@ -275,6 +275,9 @@ void sync_state_clear_remote(struct sync_full *sync);
 /* Copies all but the cell. */
 void sync_state_copy(struct sync_full *to, const struct sync_full *from);
 
+/* Of memory that may be damaged: what the compiler takes to be in range is in range. */
+void sync_state_salvage(struct sync_full *sync);
+
 /* Copies all but `sync`, the reference to a full state. */
 void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to);
 

@@ -188,3 +188,29 @@ bool table_trylock(struct table *table, size_t set)
     _Atomic uint8_t *lock = &table->guards[set].lock;
     return load_relaxed(lock) == 0 && exchange_acquire(lock, 1) == 0;
 }
+
+static bool is_in_sets(const struct table *table, uint64_t hash, uint32_t at)
+{
+    const size_t set = at / SET_CELLS;
+    return set == table_first_set(table, hash) || set == table_other_set(table, hash) / SET_CELLS;
+}
+
+void table_salvage(struct table *table)
+{
+    uint64_t keys = 0;
+    memset((void *) table->guards, 0, table->set_count * sizeof(*table->guards));
+    for (uint32_t at = 0; at < table->cell_count; at++) {
+        struct cell *cell = &table->cells[at];
+        const uint64_t hash = load_relaxed(&cell->hash);
+        const bool far = hash != 0 && is_far(table, hash, at);
+        if (far && !is_in_sets(table, hash, at)) {
+            store_relaxed(&cell->hash, 0);
+            continue;
+        }
+        if (far) {
+            count_far(table, hash, 1);
+        }
+        keys += hash != 0;
+    }
+    store_relaxed(&table->shared->key_count, keys);
+}

@@ -291,6 +291,12 @@ static inline void table_set_dirty(struct table *table, uint32_t at)
     bitmap_set(&table->dirty, at);
 }
 
+/*
+ * Alone: frees the locks of sets, and counts keys and far keys (I7) anew. A hash that is in none of its places is taken
+ * out, so that the cell has none.
+ */
+void table_salvage(struct table *table);
+
 /* The cells of a table for `max_keys` keys, and the bytes of all its arrays. */
 size_t table_cells(size_t max_keys, bool fleet);
 size_t table_size(size_t max_keys, bool fleet);

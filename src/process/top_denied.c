@@ -8,7 +8,6 @@
 #include "base/pages.h"
 #include "process/key_name.h"
 #include "process/process.h"
-#include "process/robust_mutex.h"
 
 _Static_assert(WEIR_OFFENDER_KEY_SIZE >= KEY_NAME_TEXT_SIZE, "a key's text fits");
 _Static_assert(WEIR_TOP_OFFENDERS <= TOP_K_COUNT, "there are as many");
@@ -32,7 +31,7 @@ int top_denied_open(struct top_denied *top_denied, size_t cell_count, struct pag
     unsigned char *next = top_denied->memory;
     bitmap_init(&top_denied->denied, arena_carve(&next, bits_size), cell_count);
     top_denied->shared = arena_carve(&next, shared_size);
-    return pages_are_fresh(pages) ? robust_mutex_init(&top_denied->shared->lock) : 0;
+    return 0;
 }
 
 void top_denied_close(struct top_denied *top_denied, const struct pages_owner *pages)
@@ -129,7 +128,11 @@ static bool has_list(struct process *process, uint32_t group)
 {
     const struct top_denied *top_denied = &process->top_denied;
     unsigned char *listed = &top_denied->shared->listed[group];
-    *listed = *listed != 0 || pages_commit(process->pages, &top_denied->lists[group], sizeof(struct top_k)) == 0;
+    struct top_k *list = &top_denied->lists[group];
+    if (*listed == 0 && pages_commit(process->pages, list, sizeof(*list)) == 0) {
+        memset(list, 0, sizeof(*list)); /* pages that were there before may be damaged */
+        *listed = 1;
+    }
     return *listed != 0;
 }
 
@@ -159,11 +162,12 @@ static void count_cell(struct process *process, uint32_t cell)
     }
     /* Keys that differ in their flags alone are different keys. */
     unsigned char key[1 + KEY_NAME_SIZE];
+    const size_t length = min_u64(entry->key.length, KEY_NAME_SIZE);
     key[0] = entry->key.flags;
-    memcpy(key + 1, entry->key.bytes, entry->key.length);
-    top_k_add(&top_denied->lists[group], key, (size_t) 1 + entry->key.length, units);
+    memcpy(key + 1, entry->key.bytes, length);
+    top_k_add(&top_denied->lists[group], key, 1 + length, units);
     if (top_denied->recent != NULL) {
-        top_k_add(&top_denied->recent[group], key, (size_t) 1 + entry->key.length, units);
+        top_k_add(&top_denied->recent[group], key, 1 + length, units);
     }
     counter_add(&top_denied->shared->denied_units, units);
 }
@@ -251,7 +255,7 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
     if (!top_denied_is_due(top_denied, monotonic_ns)) {
         return;
     }
-    const enum robust_lock how = robust_mutex_trylock(&top_denied->shared->lock);
+    const enum robust_lock how = robust_mutex_trylock(process, &top_denied->shared->lock);
     if (how == ROBUST_BUSY) {
         top_denied->shared->next_ns = monotonic_ns + TOP_DENIED_PIECE_NS; /* a reader has it */
         return;
@@ -270,13 +274,13 @@ void top_denied_step(struct process *process, uint64_t monotonic_ns)
     }
     const bool all = collect_denials(process, monotonic_ns - top_denied->shared->next_ns);
     top_denied->shared->next_ns = monotonic_ns + (all ? TOP_DENIED_EVERY_NS : TOP_DENIED_PIECE_NS);
-    (void) pthread_mutex_unlock(&top_denied->shared->lock);
+    robust_mutex_unlock(&top_denied->shared->lock);
 }
 
 void top_denied_read(struct process *process, weir_policy_id group, struct top_k *out)
 {
     struct top_denied *top_denied = &process->top_denied;
-    if (robust_mutex_lock(&top_denied->shared->lock) == ROBUST_DIED) {
+    if (robust_mutex_lock(process, &top_denied->shared->lock) == ROBUST_DIED) {
         forget(top_denied);
     }
     if (top_denied->shared->listed[group] != 0) {
@@ -284,7 +288,7 @@ void top_denied_read(struct process *process, weir_policy_id group, struct top_k
     } else {
         memset(out, 0, sizeof(*out));
     }
-    (void) pthread_mutex_unlock(&top_denied->shared->lock);
+    robust_mutex_unlock(&top_denied->shared->lock);
 }
 
 size_t top_denied_list(const struct top_k *list, const weir_key_form *form, weir_offender *out, size_t most)
@@ -312,4 +316,34 @@ uint64_t top_denied_sure(const struct top_k *list)
         sum = saturating_add(sum, list->sure[top[i]]);
     }
     return sum;
+}
+
+/* Whether a list's numbers are in range. */
+static bool list_is_sound(const struct top_k *list)
+{
+    bool sound = list->used <= TOP_K_COUNT;
+    for (uint32_t i = 0; i < list->used && sound; i++) {
+        sound = list->keys[i].length != 0 && list->keys[i].length <= 1 + KEY_NAME_SIZE;
+    }
+    return sound;
+}
+
+void top_denied_salvage(struct process *process, uint64_t monotonic_ns)
+{
+    struct top_denied *top_denied = &process->top_denied;
+    struct top_denied_shared *shared = top_denied->shared;
+    bitmap_salvage(&top_denied->denied, top_denied->cell_count);
+    shared->lock = (struct robust_mutex){0};
+    shared->cursor = 0;
+    shared->next_ns = monotonic_ns;
+    shared->halve_ns = shared->halve_ns <= monotonic_ns + TOP_DENIED_HALF_LIFE_NS ? shared->halve_ns : 0;
+    store_relaxed(&shared->any, 1);
+    for (uint32_t group = 0; group <= WEIR_MAX_POLICIES; group++) {
+        struct top_k *list = &top_denied->lists[group];
+        shared->listed[group] = shared->listed[group] != 0 && pages_have_data(process->pages, list, sizeof(*list)) &&
+                                pages_commit(process->pages, list, sizeof(*list)) == 0;
+        if (shared->listed[group] != 0 && !list_is_sound(list)) {
+            memset(list, 0, sizeof(*list));
+        }
+    }
 }

@@ -34,7 +34,6 @@
 #ifndef WEIR_PROCESS_TOP_DENIED_H
 #define WEIR_PROCESS_TOP_DENIED_H
 
-#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -43,6 +42,7 @@
 #include "base/numbers.h"
 #include "process/bitmap.h"
 #include "process/key_name.h"
+#include "process/robust_mutex.h"
 #include "weir/weir.h"
 
 /* weir.h promises this one. */
@@ -69,8 +69,8 @@ enum { NAMING_NONE, NAMING_BEGUN, NAMING_DONE };
 
 /* What changes beside the entries and the lists. It has no pointers, as struct process_shared. */
 struct top_denied_shared {
-    _Atomic uint32_t any; /* 1: `denied` is not empty */
-    pthread_mutex_t lock; /* guards the lists; robust */
+    _Atomic uint32_t any;     /* 1: `denied` is not empty */
+    struct robust_mutex lock; /* guards the lists */
     /* The background thread's own. */
     uint32_t cursor;
     uint64_t next_ns, halve_ns; /* monotonic; 0: it has not begun */
@@ -124,6 +124,9 @@ void top_denied_move(struct process *process, uint32_t from, uint32_t to);
 
 /* The thread that was about to name the cell's key has died; while no call is at the table. */
 void top_denied_mend(struct process *process, uint32_t cell);
+
+/* Alone: the lock is free, and the lists make sense. */
+void top_denied_salvage(struct process *process, uint64_t monotonic_ns);
 
 /* A locked cell is about to get another key. */
 void top_denied_evict(struct process *process, uint32_t cell);

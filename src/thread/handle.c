@@ -39,7 +39,7 @@ static _Atomic uint64_t last_token;
 
 static void give_back(struct limiter *limiter, uint64_t token)
 {
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         thread_detach_bound(&limiter->threads[i], token);
     }
@@ -71,6 +71,9 @@ static void after_fork_parent(void)
 
 static void after_fork_child(void)
 {
+    for (struct limiter *limiter = watched; limiter != NULL; limiter = limiter->watched_next) {
+        tick_begin_child(limiter);
+    }
     watched = NULL;
     (void) pthread_mutex_unlock(&watch_lock);
 }

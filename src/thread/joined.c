@@ -9,8 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/numbers.h"
 #include "thread/limiter.h"
 
@@ -25,10 +27,19 @@
 #define THREADS_AFTER_STATE 17
 #define START_AFTER_STATE   19
 
+/* How long a process may take to note when it was started, once it has entered; and how often that is looked at. */
+#define ENTRY_LOOKS   50
+#define ENTRY_LOOK_NS NS_PER_MS
+
+/* A ticket has the process's place among the joined, counted from 1, and above it a sum of its id and its start. */
+#define TICKET_PLACE_BITS 11
+#define TICKET_PLACE_MASK ((UINT64_C(1) << TICKET_PLACE_BITS) - 1)
+_Static_assert(TICKET_PLACE_MASK > PROCESSES_MOST, "each place has a number above 0");
+
 /* What the system says of a process. */
 struct process_stat {
     char state; /* a letter */
-    uint64_t thread_count;
+    uint64_t threads;
     uint64_t started; /* clock ticks since boot */
 };
 
@@ -57,7 +68,7 @@ static bool read_stat(pid_t pid, struct process_stat *out)
             return false;
         }
         at++;
-        out->thread_count = field == THREADS_AFTER_STATE ? strtoull(at, NULL, 10) : out->thread_count;
+        out->threads = field == THREADS_AFTER_STATE ? strtoull(at, NULL, 10) : out->threads;
     }
     out->started = strtoull(at, NULL, 10);
     return true;
@@ -78,7 +89,7 @@ static uint32_t count_joined(struct limiter *limiter)
         }
         last = count;
         store_relaxed(&limiter->shared->joined_count, count);
-        fence_seq_cst(); /* the store, then the look */
+        fence_seq_cst(); /* [M2] the store, then the look */
     }
 }
 
@@ -122,6 +133,19 @@ uint32_t joined_enter(struct limiter *limiter)
     return JOINED_NONE;
 }
 
+void joined_take_place(struct limiter *limiter, uint32_t index)
+{
+    struct joined_process *entry = &limiter->joined[index];
+    struct process_stat own = {.started = 0};
+    (void) read_stat(getpid(), &own);
+    raise_high(limiter, index + 1);
+    store_relaxed(&entry->started, 0); /* never this process's id with another one's start */
+    store_relaxed(&entry->leaving, 0);
+    store_release(&entry->pid, (int32_t) getpid()); /* pairs with joined_is_dead() */
+    store_relaxed(&entry->started, own.started);
+    (void) count_joined(limiter);
+}
+
 uint32_t joined_leave_begin(struct limiter *limiter, uint32_t index)
 {
     store_relaxed(&limiter->joined[index].leaving, 1);
@@ -141,16 +165,22 @@ void joined_leave(struct limiter *limiter, uint32_t index)
 static bool has_ended(pid_t pid, uint64_t started)
 {
     struct process_stat its = {.started = 0};
+    if (pid < 0) {
+        return true; /* damaged */
+    }
     if (!read_stat(pid, &its)) {
         return kill(pid, 0) != 0 && errno == ESRCH;
     }
     /* The first thread of a process may have ended while others run: the letter is a Z then, too. */
-    const bool ended = (its.state == 'Z' || its.state == 'X') && its.thread_count <= 1;
+    const bool ended = (its.state == 'Z' || its.state == 'X') && its.threads <= 1;
     return ended || (started != 0 && its.started != started);
 }
 
 bool joined_is_dead(const struct limiter *limiter, uint32_t index)
 {
+    if (index >= limiter->max_processes) {
+        return true;
+    }
     const struct joined_process *entry = &limiter->joined[index];
     const int32_t pid = load_acquire(&entry->pid);
     const uint64_t started = load_relaxed(&entry->started);
@@ -159,4 +189,33 @@ bool joined_is_dead(const struct limiter *limiter, uint32_t index)
     }
     /* It may have left before its end, and the place be another's by now. The dead leave no place. */
     return load_acquire(&entry->pid) == pid && load_relaxed(&entry->started) == started;
+}
+
+uint64_t joined_ticket(const struct limiter *limiter, uint32_t index)
+{
+    const struct joined_process *entry = &limiter->joined[index];
+    const uint64_t pid = (uint32_t) load_acquire(&entry->pid); /* pairs with joined_leave() */
+    return hash_mix(hash_mix(load_relaxed(&entry->started)) ^ pid) << TICKET_PLACE_BITS | (index + 1);
+}
+
+bool joined_has_died(void *arg, uint64_t ticket)
+{
+    const struct limiter *limiter = arg;
+    const uint32_t index = (uint32_t) (ticket & TICKET_PLACE_MASK) - 1;
+    return index >= limiter->max_processes || joined_ticket(limiter, index) != ticket ||
+           joined_is_dead(limiter, index) || load_relaxed(&limiter->joined[index].pid) == 0;
+}
+
+bool joined_lives(const struct limiter *limiter, uint32_t index)
+{
+    const struct joined_process *entry = &limiter->joined[index];
+    const struct timespec nap = {.tv_nsec = ENTRY_LOOK_NS};
+    struct process_stat own = {.started = 0};
+    const bool told = read_stat(getpid(), &own);
+    bool lives = load_acquire(&entry->pid) != 0 && !joined_is_dead(limiter, index);
+    for (unsigned looks = 0; lives && told && load_relaxed(&entry->started) == 0; looks++) {
+        lives = looks < ENTRY_LOOKS && load_acquire(&entry->pid) != 0 && !joined_is_dead(limiter, index);
+        (void) nanosleep(&nap, NULL);
+    }
+    return lives;
 }

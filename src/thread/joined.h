@@ -14,9 +14,6 @@
 #include <sys/types.h>
 
 #define JOINED_NONE UINT32_MAX
-/* The most processes: an owner word and a lane have ten bits for them. */
-#define JOINED_MOST 1024
-
 /* What a limiter knows of a process. It has no pointers, as struct limiter_shared. */
 struct joined_process {
     _Atomic int32_t pid;      /* 0: the place is free */
@@ -34,12 +31,36 @@ uint32_t joined_enter(struct limiter *limiter);
 
 /* Processes that have ever been joined have lower indices: a walk over places ends here. */
 uint32_t joined_high(const struct limiter *limiter);
+/*
+ * Enters the calling process in a place that no living one has, where no other process can enter: what a dead one has
+ * left there is this process's from now on, as the place tells.
+ */
+void joined_take_place(struct limiter *limiter, uint32_t index);
 
 /* A process leaves: how many are left beside it. Then joined_leave(), by which its place is free. */
 uint32_t joined_leave_begin(struct limiter *limiter, uint32_t index);
 void joined_leave(struct limiter *limiter, uint32_t index);
 
-/* Whether the process of this entry has died. False where that cannot be told. */
+/*
+ * Whether the process of this entry has died. False where that cannot be told, and of a free entry. True of an entry
+ * that there is not: memory that is damaged names it.
+ */
 bool joined_is_dead(const struct limiter *limiter, uint32_t index);
+
+/*
+ * Whether a process has this place and may live; for an opener, which looks longer. The time when a process was started
+ * is known soon after it has entered, where the system tells it at all: an entry without one is damaged, or its process
+ * has died at that moment.
+ */
+bool joined_lives(const struct limiter *limiter, uint32_t index);
+
+/*
+ * A number that no other process has in this memory: of its place, its id and its start (process.ticket). It has
+ * entered.
+ */
+uint64_t joined_ticket(const struct limiter *limiter, uint32_t index);
+
+/* Whether the process of a ticket has died, or has left, or there never was one. `arg`: the limiter. */
+bool joined_has_died(void *arg, uint64_t ticket);
 
 #endif

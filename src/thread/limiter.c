@@ -3,11 +3,13 @@
 #include "thread/limiter.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/barrier.h"
 #include "base/clock.h"
 #include "base/pages.h"
 #include "thread/policy_snapshot.h"
+#include "thread/rcu_halt.h"
 #include "thread/settle.h"
 #include "thread/slot_word.h"
 
@@ -59,6 +61,8 @@ static void place_thread(struct limiter *limiter, uint32_t index, size_t slots, 
     t->process = &limiter->process;
     t->line = &limiter->shared->line;
     t->index = index;
+    store_relaxed(&t->may_stand_still, limiter->may_stand_still);
+    t->is_watched = limiter->is_watched;
     t->slot_count = slots;
     t->slot_mask = slots - SLOT_WAYS;
     t->shared = arena_carve(next, sizeof(*t->shared));
@@ -114,14 +118,35 @@ int limiter_open(struct limiter *limiter, const struct limiter_options *options)
     return 0;
 }
 
+void limiter_clear_thread(const struct limiter *limiter, uint32_t index)
+{
+    const struct weir_thread *t = &limiter->threads[index];
+    unsigned char *own = (unsigned char *) t->slots;
+    unsigned char *behind_tallies = (unsigned char *) t->recent_keys;
+    memset(own, 0, (size_t) ((unsigned char *) t->tallies - own));
+    memset(behind_tallies, 0, (size_t) (own + limiter->thread_size - behind_tallies));
+}
+
 void limiter_join(struct limiter *limiter, uint32_t index)
 {
     limiter->joined_as = index;
     limiter->mark = fork_mark_own();
     limiter->process.lock_word = index + 1;
+    limiter->process.ticket = joined_ticket(limiter, index);
     for (uint32_t i = 0; i < limiter->max_threads; i++) {
         limiter->threads[i].lock_word = index + 1;
+        store_relaxed(&limiter->threads[i].is_own, 0); /* a parent's */
     }
+    rcu_halt_forget_lanes(limiter, index); /* nobody is inside yet */
+}
+
+bool limiter_has_handles(const struct limiter *limiter)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < limiter->max_threads && !any; i++) {
+        any = load_relaxed(&limiter->threads[i].is_own) != 0; /* those of threads that attach meanwhile do not count */
+    }
+    return any;
 }
 
 void limiter_forget(struct limiter *limiter)

@@ -60,16 +60,33 @@ struct limiter {
     enum barrier_reach reach;
     const weir_clock *clock;
     uint64_t tick_ns;
-    bool host_time; /* time moves only in weir_poll */
-    bool grants;    /* false: no asymmetric barrier here, everything is decided in the table */
+    bool host_time;       /* time moves only in weir_poll */
+    bool may_stand_still; /* it has no thread that ticks: see tick.c */
+    bool grants;          /* false: no asymmetric barrier here, everything is decided in the table */
     /* Repairs what dead processes left (repair.h); outside of read sections. NULL: no process is joined. */
     void (*repair)(struct limiter *limiter);
+    /* See misuse.h. A sentence about a call; NULL: nobody is told. */
+    void (*misused)(struct limiter *limiter, const char *sentence);
+    bool is_watched;
+    _Atomic uint32_t is_closed, misuses; /* of one that is watched; the kinds that were told */
+    /* A thread that checks looks at the clock, where there may be no other one that ticks. NULL: nobody is told. */
+    void (*looked)(struct limiter *limiter, uint64_t monotonic_ns);
     void *memory; /* of all that is shared but the threads' own */
     size_t memory_size;
     void *slots; /* of each thread in turn: its slots, and what else is its own. Present from the first attach on */
     size_t slots_size, thread_size;
     struct limiter *watched_next; /* list of handle.c */
 };
+
+/*
+ * Handles in use lie below this. In memory that is damaged the number may be any, so it is bounded. Acquire: pairs with
+ * thread_attach(), which raises it before the handle has an owner.
+ */
+static inline uint32_t limiter_thread_high(const struct limiter *limiter)
+{
+    const uint32_t high = load_acquire(&limiter->shared->thread_high);
+    return high < limiter->max_threads ? high : limiter->max_threads;
+}
 
 /* What limiter_open() takes. */
 struct limiter_options {
@@ -85,8 +102,14 @@ struct limiter_options {
 int limiter_open(struct limiter *limiter, const struct limiter_options *options);
 void limiter_close(struct limiter *limiter);
 
+/* Zeros the memory of a handle that is present, but for its counters: none of its slots is a key's. */
+void limiter_clear_thread(const struct limiter *limiter, uint32_t index);
+
 /* Makes this process the joined one of that index, until it ends or limiter_forget(). A forked child is not joined. */
 void limiter_join(struct limiter *limiter, uint32_t index);
 void limiter_forget(struct limiter *limiter);
+
+/* Whether this process has a handle: it takes part in what is done at the table. */
+bool limiter_has_handles(const struct limiter *limiter);
 
 #endif

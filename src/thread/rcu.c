@@ -17,6 +17,7 @@
 
 #include "base/barrier.h"
 #include "base/clock.h"
+#include "base/numbers.h"
 #include "base/spin.h"
 #include "thread/joined.h"
 
@@ -24,14 +25,37 @@
 #define LOOKS_BEFORE_NAP (2 * SPIN_LIMIT)
 #define NAP_NS           50000
 
-/* Waits for a thread of another process, maybe. False: that process has died, and nobody is to be waited for. */
-static bool wait_a_moment(const struct limiter *limiter, uint32_t process, unsigned *looks)
+/*
+ * How long a process waits for others at most. A thread that was stopped in its section may take as long as it likes;
+ * but where the memory is damaged, a section may have no end.
+ */
+#define PATIENCE_NS (10 * NS_PER_S)
+
+/* A wait for others, and its end; UINT64_MAX: it has none. */
+struct wait {
+    uint64_t until_ns;
+    unsigned looks;
+    bool over; /* it has ended, though what was waited for has not come */
+};
+
+/*
+ * Waits for a thread of another process, maybe. False: that process has died, and nobody is to be waited for; or the
+ * wait is over.
+ */
+static bool wait_a_moment(const struct limiter *limiter, uint32_t process, struct wait *wait)
 {
-    if ((*looks)++ < LOOKS_BEFORE_NAP) {
-        spin_wait(*looks);
+    if (wait->over) {
+        return false;
+    }
+    if (wait->looks++ < LOOKS_BEFORE_NAP) {
+        spin_wait(wait->looks);
         return true;
     }
     if (process != limiter->joined_as && joined_is_dead(limiter, process)) {
+        return false;
+    }
+    if (wait->until_ns != UINT64_MAX && clock_monotonic_ns(NULL) >= wait->until_ns) {
+        wait->over = true;
         return false;
     }
     const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -41,10 +65,10 @@ static bool wait_a_moment(const struct limiter *limiter, uint32_t process, unsig
 
 void rcu_wait_resumed(struct limiter *limiter)
 {
-    unsigned looks = 0;
+    struct wait wait = {.until_ns = UINT64_MAX};
     uint32_t by;
     while ((by = load_acquire(&limiter->process.shared->halted_by)) != 0) { /* [Q2] */
-        if (!wait_a_moment(limiter, by - 1, &looks)) {
+        if (!wait_a_moment(limiter, by - 1, &wait)) {
             (void) cas_acquire(&limiter->process.shared->halted_by, &by, 0);
         }
     }
@@ -63,57 +87,72 @@ void rcu_wait_halted(struct weir_thread *t)
     }
 }
 
-static void wait_for_thread(const struct weir_thread *t)
+static void wait_for_thread(const struct weir_thread *t, struct wait *wait)
 {
-    unsigned looks = 0;
+    wait->looks = 0;
     const uint64_t count = load_acquire(&t->shared->rcu_count); /* [R2] */
-    while (count % 2 != 0 && load_acquire(&t->shared->rcu_count) == count &&
-           wait_a_moment(t->limiter, handle_process(load_relaxed(&t->shared->owner)), &looks)) {
+    const uint64_t owner = load_acquire(&t->shared->owner);     /* pairs with thread_attach() */
+    while (owner != HANDLE_FREE && count % 2 != 0 && load_acquire(&t->shared->rcu_count) == count &&
+           wait_a_moment(t->limiter, handle_process(owner), wait)) {
     }
 }
 
 /* Waits for the readers of the present phase. New readers come in the other one, from soon on. */
-static void drain_lanes(struct limiter *limiter)
+static void drain_lanes(struct limiter *limiter, struct wait *wait)
 {
     struct rcu *rcu = &limiter->shared->rcu;
     const uint32_t phase = load_relaxed(&rcu->phase); /* written under the lock */
     store_relaxed(&rcu->phase, phase ^ 1);
     fence_seq_cst(); /* [R3] */
     for (uint32_t lane = 0; lane < joined_high(limiter) * RCU_LANES; lane++) {
-        unsigned looks = 0;
-        while (load_acquire(&limiter->lanes[lane].inside[phase & 1]) != 0 && /* [R4] */
-               wait_a_moment(limiter, lane / RCU_LANES, &looks)) {
+        const uint32_t process = lane / RCU_LANES;
+        wait->looks = 0;
+        while (load_relaxed(&limiter->joined[process].pid) != 0 &&
+               load_acquire(&limiter->lanes[lane].inside[phase & 1]) != 0 && /* [R4] */
+               wait_a_moment(limiter, process, wait)) {
         }
     }
 }
 
-/* Takes the lock, also from a process that has died with it. */
-static void lock_rcu(struct limiter *limiter)
+/* Takes the lock, also from a process that has died with it. False: the wait is over. */
+static bool lock_rcu(struct limiter *limiter, struct wait *wait)
 {
     _Atomic uint32_t *lock = &limiter->shared->rcu.lock;
     uint32_t owner = 0;
-    unsigned looks = 0;
     while (!cas_acquire(lock, &owner, limiter->joined_as + 1)) {
         /* Of the dead: the exchange fails where another process was faster. */
-        if (owner == 0 || wait_a_moment(limiter, owner - 1, &looks)) {
+        if (owner == 0 || wait_a_moment(limiter, owner - 1, wait)) {
             owner = 0;
+        } else if (wait->over) {
+            return false;
         }
     }
+    return true;
 }
 
-void rcu_synchronize(struct limiter *limiter)
+bool rcu_synchronize(struct limiter *limiter)
 {
-    lock_rcu(limiter);
+    return rcu_synchronize_within(limiter, PATIENCE_NS);
+}
+
+bool rcu_synchronize_within(struct limiter *limiter, uint64_t patience_ns)
+{
+    const bool bounded = limiter->max_processes > 1;
+    struct wait wait = {.until_ns = bounded ? clock_monotonic_ns(NULL) + patience_ns : UINT64_MAX};
+    if (!lock_rcu(limiter, &wait)) {
+        return false;
+    }
     if (limiter->grants) {
         barrier_all_threads(limiter->reach); /* [R1] */
     } else {
         fence_seq_cst(); /* [R1] */
     }
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
-        wait_for_thread(&limiter->threads[i]);
+        wait_for_thread(&limiter->threads[i], &wait);
     }
-    drain_lanes(limiter);
-    drain_lanes(limiter);
+    drain_lanes(limiter, &wait);
+    drain_lanes(limiter, &wait);
     store_release(&limiter->shared->rcu.lock, 0); /* pairs with lock_rcu() */
+    return !wait.over;
 }

@@ -19,7 +19,8 @@
  *   [Q1] A halt: rcu_halt() stores halted_by, passes the barrier, and looks at the counts. A reader counts, and
  *        then looks at halted_by. So the section is seen, or waits. Partner: rcu_enter and rcu_enter_lane.
  *
- * Progress: rcu_enter and rcu_leave are wait-free. rcu_synchronize blocks for as long as the longest section lasts.
+ * Progress: rcu_enter and rcu_leave are wait-free. rcu_synchronize blocks for as long as the longest section lasts, but
+ * no longer than ten seconds where processes share the limiter.
  */
 /* clang-format on */
 #ifndef WEIR_THREAD_RCU_H
@@ -78,7 +79,13 @@ static inline void rcu_leave_to_change(struct weir_thread *t, bool entered)
     }
 }
 
-/* Returns when all read sections that were open at the call have ended. Blocks; not to be called within a section. */
-void rcu_synchronize(struct limiter *limiter);
+/*
+ * Waits until all read sections that were open at the call have ended. Not to be called within a section. False, where
+ * processes share the limiter: some have not ended in ten seconds; what they may read must stay as it is.
+ */
+bool rcu_synchronize(struct limiter *limiter);
+
+/* The same, with another patience than ten seconds. */
+bool rcu_synchronize_within(struct limiter *limiter, uint64_t patience_ns);
 
 #endif

@@ -15,14 +15,15 @@
 static uint32_t count_inside(const struct limiter *limiter, const bool *dead)
 {
     uint32_t inside = 0;
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         const struct thread_shared *shared = limiter->threads[i].shared;
         const uint64_t owner = load_acquire(&shared->owner);
-        inside += load_acquire(&shared->rcu_count) % 2 != 0 && !dead[handle_process(owner)]; /* [R2] */
+        inside += owner != HANDLE_FREE && load_acquire(&shared->rcu_count) % 2 != 0 &&
+                  !process_is_dead_word(dead, handle_process(owner) + 1); /* [R2] */
     }
     for (uint32_t lane = 0; lane < joined_high(limiter) * RCU_LANES; lane++) {
-        if (!dead[lane / RCU_LANES]) {
+        if (!dead[lane / RCU_LANES] && load_relaxed(&limiter->joined[lane / RCU_LANES].pid) != 0) {
             inside += load_acquire(&limiter->lanes[lane].inside[0]) + load_acquire(&limiter->lanes[lane].inside[1]);
         }
     }
@@ -33,7 +34,7 @@ bool rcu_halt(struct limiter *limiter, const bool *dead)
 {
     _Atomic uint32_t *by = &limiter->process.shared->halted_by;
     uint32_t last = load_relaxed(by);
-    if ((last != 0 && !dead[last - 1]) || !cas_seq_cst(by, &last, limiter->joined_as + 1)) {
+    if ((last != 0 && !process_is_dead_word(dead, last)) || !cas_seq_cst(by, &last, limiter->joined_as + 1)) {
         return false;
     }
     if (limiter->grants) {

@@ -35,32 +35,31 @@
  * then.
  */
 #define REPAIRER_MASK UINT32_C(2047)
-_Static_assert(REPAIRER_MASK > JOINED_MOST, "each process has a number above 0");
+_Static_assert(REPAIRER_MASK > PROCESSES_MOST, "each process has a number above 0");
 
 /* What a repair works on. */
 struct repair {
     struct limiter *limiter;
-    bool dead[JOINED_MOST]; /* by the index of the process */
+    bool dead[PROCESSES_MOST]; /* by the index of the process; true where there is no such place */
     struct mend mend;
 };
 
 static bool is_dead(const struct repair *r, const struct weir_thread *t)
 {
     const uint64_t owner = load_acquire(&t->shared->owner); /* pairs with thread_attach() */
-    return owner != HANDLE_FREE && r->dead[handle_process(owner)];
+    return owner != HANDLE_FREE && process_is_dead_word(r->dead, handle_process(owner) + 1);
 }
 
 static bool is_locked_by_dead(const struct repair *r, const struct slot_account *account)
 {
-    const uint32_t word = load_acquire(&account->lock); /* [S2] what the dead thread wrote under the lock */
-    return word != 0 && r->dead[word - 1];
+    return process_is_dead_word(r->dead, load_acquire(&account->lock)); /* [S2] what was written under the lock */
 }
 
 /* Runs a function for every slot that a dead thread had locked, and (`own`) for every slot of a dead thread. */
 static void for_each_slot(struct repair *r, bool own,
                           void (*run)(struct repair *r, struct weir_thread *t, size_t index))
 {
-    const uint32_t high = load_acquire(&r->limiter->shared->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = limiter_thread_high(r->limiter);
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &r->limiter->threads[i];
         const bool dead = own && is_dead(r, t);
@@ -81,8 +80,7 @@ static void resolve_log(struct repair *r, struct weir_thread *t, size_t index)
         return;
     }
     const uint32_t cell = account->cells[(step - 1) / 2];
-    const uint32_t word = load_acquire(&r->limiter->process.histories.places[cell].lock);
-    if (word != 0 && r->dead[word - 1]) {
+    if (process_is_dead_word(r->dead, load_acquire(&r->limiter->process.histories.places[cell].lock))) {
         settling_resolve_log(t, index);
     }
 }
@@ -101,7 +99,7 @@ static void settle_one(struct repair *r, struct weir_thread *t, size_t index)
 
 static void count_slots(struct repair *r)
 {
-    const uint32_t high = load_acquire(&r->limiter->shared->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = limiter_thread_high(r->limiter);
     for (uint32_t i = 0; i < high; i++) {
         const struct weir_thread *t = &r->limiter->threads[i];
         for (size_t index = 0; index < t->slot_count; index++) {
@@ -120,7 +118,7 @@ static void count_slots(struct repair *r)
 static void free_places(struct repair *r)
 {
     struct limiter *limiter = r->limiter;
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         if (is_dead(r, t)) {
@@ -182,6 +180,9 @@ static bool find_dead(struct repair *r)
 {
     const struct limiter *limiter = r->limiter;
     bool any = false;
+    for (uint32_t process = limiter->max_processes; process < PROCESSES_MOST; process++) {
+        r->dead[process] = true;
+    }
     for (uint32_t process = 0; process < joined_high(limiter); process++) {
         r->dead[process] = process != limiter->joined_as && joined_is_dead(limiter, process);
         any = any || r->dead[process];
@@ -235,51 +236,4 @@ bool repair_locks(void *arg)
     }
     end(limiter);
     return dead;
-}
-
-/* Whether a slot's numbers lead to places that there are. */
-static bool slots_are_sound(const struct limiter *limiter)
-{
-    const uint32_t high = load_relaxed(&limiter->shared->thread_high);
-    bool sound =
-        high <= limiter->max_threads && load_relaxed(&limiter->process.shared->halted_by) <= limiter->max_processes;
-    for (uint32_t i = 0; i < high && sound; i++) {
-        const struct weir_thread *t = &limiter->threads[i];
-        const bool present = load_relaxed(&t->shared->present) != 0;
-        sound = present && handle_process(load_relaxed(&t->shared->owner)) < limiter->max_processes;
-        for (size_t index = 0; index < t->slot_count && sound; index++) {
-            const struct slot_account *account = &t->accounts[index];
-            sound = account->limit_count <= WEIR_MAX_LIMITS && load_relaxed(&account->lock) <= limiter->max_processes &&
-                    load_relaxed(&account->settling.step) <= 2 * WEIR_MAX_LIMITS;
-            for (size_t limit = 0; limit < account->limit_count && sound; limit++) {
-                sound = account->cells[limit] < limiter->process.table.cell_count;
-            }
-        }
-    }
-    return sound;
-}
-
-int repair_before_entry(struct limiter *limiter)
-{
-    struct repair r = {.limiter = limiter};
-    if (!slots_are_sound(limiter) || !mend_is_sound(&limiter->process, limiter->max_processes)) {
-        return -EUCLEAN;
-    }
-    uint32_t as = JOINED_NONE;
-    for (uint32_t process = 0; process < joined_high(limiter); process++) {
-        r.dead[process] = load_relaxed(&limiter->joined[process].pid) != 0;
-        as = r.dead[process] ? process : as;
-    }
-    if (as == JOINED_NONE) {
-        return 0;
-    }
-    limiter_join(limiter, as); /* locks that this process takes are a dead one's, where this process dies */
-    store_relaxed(&limiter->shared->repairing, as + 1);
-    const int result = repair(&r);
-    end(limiter);
-    if (result == 0) {
-        (void) joined_leave_begin(limiter, as);
-        joined_leave(limiter, as);
-    }
-    return result;
 }

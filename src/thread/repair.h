@@ -24,10 +24,4 @@ void repair_all(struct limiter *limiter);
  */
 bool repair_locks(void *arg);
 
-/*
- * Repairs what all joined processes left, before this process enters: each of them is dead, and no other one can enter.
- * 0; -EUCLEAN: what they left makes no sense; -ENOMEM; -EBUSY: a forked child has joined meanwhile.
- */
-int repair_before_entry(struct limiter *limiter);
-
 #endif

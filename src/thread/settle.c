@@ -155,8 +155,7 @@ static bool settle_hash(struct limiter *limiter, const struct weir_thread *excep
 {
     struct locked_slot locked[SETTLE_KEY_BATCH];
     bool given_back = false;
-    /* Acquire: pairs with thread_attach(); the slots of the threads below `high` are set up. */
-    const uint32_t high = load_acquire(&limiter->shared->thread_high);
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t next = 0; next < high;) {
         size_t count = 0;
         for (; next < high && count < SETTLE_KEY_BATCH; next++) {
@@ -216,7 +215,7 @@ bool settle_wait(const struct limiter *limiter, unsigned *stalled_tries)
 /* Ends the denials that threads answer for a hash from their slots. */
 static void end_denials(struct limiter *limiter, uint64_t key_hash)
 {
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach() */
+    const uint32_t high = limiter_thread_high(limiter);
     for (uint32_t i = 0; i < high; i++) {
         struct weir_thread *t = &limiter->threads[i];
         const size_t index = slot_find(t, key_hash);

@@ -58,7 +58,7 @@ static size_t next_lapsed(const struct weir_thread *t, size_t index, size_t end,
 
 bool settle_find_lapsed(const struct limiter *limiter, struct settle_place *out)
 {
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    const uint32_t high = limiter_thread_high(limiter);
     for (out->thread = 0; out->thread < high; out->thread++) {
         const struct weir_thread *t = &limiter->threads[out->thread];
         out->slot = next_lapsed(t, 0, t->slot_count, load_acquire(&t->line->epoch));
@@ -112,7 +112,7 @@ static size_t take_lapsed(struct weir_thread *t, size_t *index, size_t end, uint
 static bool settle_some(struct limiter *limiter, struct settle_place *at, struct budget *left)
 {
     uint16_t taken[SETTLE_BATCH];
-    const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+    const uint32_t high = limiter_thread_high(limiter);
     for (; at->thread < high; *at = (struct settle_place){at->thread + 1, 0}) {
         struct weir_thread *t = &limiter->threads[at->thread];
         while (at->slot < t->slot_count) {
@@ -152,7 +152,7 @@ bool settle_piece(struct limiter *limiter, struct settle_pass *pass)
 {
     if (settle_pass_begins(pass)) {
         pass->slots = 0;
-        const uint32_t high = load_acquire(&limiter->shared->thread_high); /* pairs with thread_attach */
+        const uint32_t high = limiter_thread_high(limiter);
         for (uint32_t i = 0; i < high; i++) {
             pass->slots += limiter->threads[i].slot_count;
         }

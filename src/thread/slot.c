@@ -177,42 +177,20 @@ void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const str
     account->granted_ns = terms->now_ns;
     store_relaxed(&account->granted, terms->granted);
     store_relaxed(&account->denied, slot_denied(slot, account));
-    store_relaxed(&slot->meta, terms->meta);
+    account->asked_reset_ns = terms->now_ns + terms->reset_after_ns;
+    store_relaxed(&slot->meta, terms->meta | (terms->used_reset_after_ns != terms->reset_after_ns ? META_ASKED : 0));
     store_relaxed(&slot->remaining_base, remaining + used);
     slot->unit = rule_is_bucket(rule) ? rule->unit : 0;
     /* Modulo 2^64, as everything that is computed from it. */
-    slot->reset = ((terms->now_ns + terms->reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
+    slot->reset = ((terms->now_ns + terms->used_reset_after_ns) << BUCKET_FRACTION_BITS) + remaining * slot->unit;
     slot->limit = terms->limit;
     /* Release: the owner's words above are visible before the grant. Settlers have the lock besides [S2]. */
     store_release(&slot->grant, grant_make(epoch, used + terms->granted));
 }
 
-/*
- * The time until a key is unused, where nothing has passed on its grant and its limit is no bucket. By the slot's words
- * the key has a unit of the time of the grant; here the cell says whether it has.
- */
-static void correct_reset(const struct weir_thread *t, const struct slot_account *account, weir_verdict *verdict)
+enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t cost, weir_verdict *verdict)
 {
-    /* The owner's own: only the owner changes the rules and the cells of a slot that has a grant. */
-    const struct rule *rule = &account->rules[verdict->limit_index];
-    const struct cell *cell = &t->process->table.cells[account->cells[verdict->limit_index]];
-    const struct state state = cell_state(dwcas_read(&cell->state));
-    verdict->reset_after_ns = rule_reset_after(rule, state, verdict->decided_ns);
-}
-
-/* The verdict of a peek by a grant that covers the cost: units that are left before it. */
-static void peek_verdict(const struct weir_thread *t, const struct slot *slot, weir_verdict *verdict)
-{
-    const struct slot_account *account = &t->accounts[slot - t->slots];
-    const uint64_t used = load_relaxed(&slot->used);
-    slot_verdict_allowed(verdict, t->line, slot, load_relaxed(&slot->meta), load_relaxed(&slot->remaining_base) - used);
-    if (slot->unit == 0 && slot_passed(slot, account) == 0) {
-        correct_reset(t, account, verdict);
-    }
-}
-
-enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t asked, weir_verdict *verdict)
-{
+    const uint64_t asked = units_asked(cost);
     struct slot *slot;
     if (!slot_get(t, hash, &slot)) {
         return SLOT_NO_ANSWER;
@@ -221,13 +199,14 @@ enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t 
     if (grant_epoch(grant) != load_relaxed(&t->line->epoch)) {
         return SLOT_NO_ANSWER;
     }
-    if (grant_covers(grant, load_relaxed(&slot->used), asked)) {
+    const uint64_t word = load_relaxed(&slot->meta);
+    const uint64_t used = load_relaxed(&slot->used);
+    if (grant_covers(grant, used, asked)) {
         if (verdict != NULL) {
-            peek_verdict(t, slot, verdict);
+            slot_verdict_allowed(verdict, t, slot, word, load_relaxed(&slot->remaining_base) - used);
         }
         return SLOT_ALLOWED;
     }
-    const uint64_t word = load_relaxed(&slot->meta);
     const struct slot_meta meta = slot_meta_unpack(word);
     /* A denial of another cost than the one asked for has another retry_after. */
     if (meta.denies_from == 0 || asked < meta.denies_from || (asked != meta.denies_from && verdict != NULL)) {

@@ -165,17 +165,18 @@ struct slot_terms {
     uint64_t now_ns;
     uint64_t granted;
     uint64_t limit;
-    uint64_t left; /* units that may pass now, including the granted ones */
-    uint64_t reset_after_ns;
-    uint8_t limit_index; /* the limit with the least left, as in `meta`; its rule is in the account */
-    uint64_t meta;       /* meta word */
+    uint64_t left;                /* units that may pass now, including the granted ones */
+    uint64_t reset_after_ns;      /* as the key stands */
+    uint64_t used_reset_after_ns; /* once a unit has passed on the grant: rule_used_reset_after() */
+    uint8_t limit_index;          /* the limit with the least left, as in `meta`; its rule is in the account */
+    uint64_t meta;                /* meta word */
 };
 
 /*
- * Answers a peek at a key, for `asked` units (not 0), by the key's slot: by a grant that covers them, or by a denial of
- * this epoch. Counts nothing. By the owner.
+ * Answers a peek at a key by the key's slot: by a grant that covers the cost, or by a denial of this epoch. Counts
+ * nothing. By the owner.
  */
-enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t asked, weir_verdict *verdict);
+enum slot_answer slot_peek(const struct weir_thread *t, uint64_t hash, uint64_t cost, weir_verdict *verdict);
 /* Publishes a grant, which the cells hold already, in a locked and settled slot. */
 void slot_publish(struct weir_thread *t, size_t index, uint32_t epoch, const struct slot_terms *terms);
 

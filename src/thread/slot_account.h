@@ -44,6 +44,7 @@ struct slot_account {
     uint64_t direct;                  /* units charged to the table in grant_epoch, not from grants */
     uint64_t used_before;             /* `used` when grant_epoch began for this slot */
     uint64_t denied_remaining;        /* units left when the cached denial was made */
+    uint64_t asked_reset_ns;          /* fleet time at which the key is as unused, if nothing passes on the grant */
     uint32_t touched;                 /* epoch of the last slow use, for replacement */
 };
 

@@ -21,6 +21,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "algorithm/rule.h"
 #include "base/numbers.h"
 #include "policy/policy.h"
 #include "thread/thread.h"
@@ -47,7 +48,11 @@ struct slot {
         _Atomic uint64_t denied;         /* units denied from this slot, cumulative; see slot_denied() */
     };
     union {
-        uint64_t reset;    /* the key is as unused at (reset - remaining * unit) / 64, in ns of fleet time */
+        /*
+         * The key is as unused at (reset - remaining * unit) / 64, in ns of fleet time, once a unit has passed on the
+         * grant; until then the account says when (asked_reset_ns).
+         */
+        uint64_t reset;
         uint64_t reset_ns; /* fleet time at which the key is as unused */
     };
     union {
@@ -82,11 +87,11 @@ static inline uint32_t grant_end(uint64_t grant)
     return (uint32_t) grant;
 }
 
-/* Whether a grant, `used` units into it, has room for a cost. A cost of 0 has none: the table answers it. */
+/* Whether a grant, `used` units into it, has room for a cost. */
 static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
 {
     const uint32_t left = grant_end(grant) - (uint32_t) used;
-    return cost - 1 < left;
+    return units_asked(cost) <= left;
 }
 
 /*
@@ -100,6 +105,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
  *   19     1   set_is_odd
  *   20     1   plain_denial
  *   21     1   had_room
+ *   22     1   asked
  *   32     2   basis
  *   34    30   denies_from
  */
@@ -108,6 +114,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
 #define META_ODD_SET_AT      19
 #define META_PLAIN_DENIAL_AT 20
 #define META_HAD_ROOM_AT     21
+#define META_ASKED_AT        22
 #define META_BASIS_AT        32
 #define META_DENIES_FROM_AT  34
 
@@ -115,6 +122,7 @@ static inline bool grant_covers(uint64_t grant, uint64_t used, uint64_t cost)
 #define META_TWO_BITS    UINT64_C(3)
 #define META_LIMIT       (META_TWO_BITS << META_LIMIT_AT)
 #define META_BASIS       (META_TWO_BITS << META_BASIS_AT)
+#define META_ASKED       (UINT64_C(1) << META_ASKED_AT)
 #define META_DENIES_MOST (UINT64_MAX >> META_DENIES_FROM_AT) /* the largest cost a slot can deny */
 
 _Static_assert(WEIR_MAX_LIMITS <= 4 && WEIR_BASIS_OUTAGE < 4, "limit_index and basis have two bits each");
@@ -126,6 +134,7 @@ struct slot_meta {
     bool shadow;          /* the policy is in shadow mode */
     bool set_is_odd;      /* the parity of the policy set that the grant was made by; see check_all.c */
     bool plain_denial;    /* denial: not in shadow mode, it passes some time, no units are left */
+    bool asked;           /* grant: nothing had passed before it that counts as long as its units do */
     bool had_room;        /* no grant and no denial: the key had room when another key of a request had none */
     uint8_t basis;        /* weir_basis */
     uint64_t denies_from; /* requests of this cost and more are denied while the epoch lasts; 0: a grant */
@@ -136,7 +145,8 @@ static inline uint64_t slot_meta_pack(struct slot_meta meta)
     return meta.policy_id * sizeof(struct tally) | (uint64_t) meta.limit_index << META_LIMIT_AT |
            (uint64_t) meta.shadow << META_SHADOW_AT | (uint64_t) meta.set_is_odd << META_ODD_SET_AT |
            (uint64_t) meta.plain_denial << META_PLAIN_DENIAL_AT | (uint64_t) meta.had_room << META_HAD_ROOM_AT |
-           (uint64_t) meta.basis << META_BASIS_AT | meta.denies_from << META_DENIES_FROM_AT;
+           (uint64_t) meta.asked << META_ASKED_AT | (uint64_t) meta.basis << META_BASIS_AT |
+           meta.denies_from << META_DENIES_FROM_AT;
 }
 
 static inline struct slot_meta slot_meta_unpack(uint64_t word)
@@ -148,6 +158,7 @@ static inline struct slot_meta slot_meta_unpack(uint64_t word)
         .set_is_odd = (word >> META_ODD_SET_AT & 1) != 0,
         .plain_denial = (word >> META_PLAIN_DENIAL_AT & 1) != 0,
         .had_room = (word >> META_HAD_ROOM_AT & 1) != 0,
+        .asked = (word >> META_ASKED_AT & 1) != 0,
         .basis = (uint8_t) (word >> META_BASIS_AT & META_TWO_BITS),
         .denies_from = word >> META_DENIES_FROM_AT,
     };
@@ -221,12 +232,18 @@ static inline __attribute__((always_inline)) void slot_verdict_head(weir_verdict
     verdict->limit = slot->limit;
 }
 
+/* Corrects the reset of a verdict by a grant that was made without a charge: nothing may have passed on it yet. */
+void slot_correct_reset(const struct weir_thread *t, const struct slot *slot, weir_verdict *verdict);
+/* Notes that units which were charged before a slot's grant were refunded. The slot is locked. By the owner. */
+void slot_note_reset(const struct weir_thread *t, struct slot *slot, uint64_t now_ns);
+
 /* The verdict on a request that a grant has allowed. */
 static inline __attribute__((always_inline)) void slot_verdict_allowed(weir_verdict *verdict,
-                                                                       const struct tick_line *line,
+                                                                       const struct weir_thread *t,
                                                                        const struct slot *slot, uint64_t meta,
                                                                        uint64_t remaining)
 {
+    const struct tick_line *line = t->line;
     const uint64_t now_ns = load_relaxed(&line->now_ns); /* [C1] relaxed: may be one tick old */
     slot_verdict_head(verdict, slot, meta, true, false);
     verdict->remaining = remaining;
@@ -236,6 +253,9 @@ static inline __attribute__((always_inline)) void slot_verdict_allowed(weir_verd
     verdict->reset_after_ns = reset > 0 ? ((uint64_t) reset + 63) >> BUCKET_FRACTION_BITS : 0;
     verdict->fleet_age_ns = load_relaxed(&line->age_ns);
     verdict->decided_ns = now_ns;
+    if (unlikely((meta & META_ASKED) != 0)) {
+        slot_correct_reset(t, slot, verdict);
+    }
 }
 
 /*
@@ -284,16 +304,16 @@ static inline __attribute__((always_inline)) enum slot_answer slot_answer(const 
         const uint64_t meta = load_relaxed(&slot->meta); /* the owner's own */
         used = slot_spend(t, slot, meta, used, cost);
         if (verdict != NULL) {
-            slot_verdict_allowed(verdict, line, slot, meta, load_relaxed(&slot->remaining_base) - used);
+            slot_verdict_allowed(verdict, t, slot, meta, load_relaxed(&slot->remaining_base) - used);
         }
         return SLOT_ALLOWED;
     }
     const uint64_t meta = load_relaxed(&slot->meta);
     const struct slot_meta fields = slot_meta_unpack(meta);
-    if (fields.denies_from != cost || !fields.plain_denial) {
+    if (fields.denies_from != units_asked(cost) || !fields.plain_denial) {
         return SLOT_NO_ANSWER;
     }
-    counter_add(&slot->denied, cost);
+    counter_add(&slot->denied, units_asked(cost));
     counter_add(&slot_tally(t, meta)->denied, 1);
     if (verdict != NULL) {
         slot_verdict_denied(verdict, line, slot, meta, false, 0, true);

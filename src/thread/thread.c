@@ -12,6 +12,7 @@
 #include "base/pages.h"
 #include "thread/limiter.h"
 #include "thread/policy_snapshot.h"
+#include "thread/rcu_halt.h"
 #include "thread/settle.h"
 
 /* A word for thread_shared.owner of this process. */
@@ -23,7 +24,7 @@ static uint64_t owner_word(const struct limiter *limiter, uint64_t state)
 static uint32_t attached_count(const struct limiter *limiter)
 {
     uint32_t count = 0;
-    const uint32_t high = load_relaxed(&limiter->shared->thread_high); /* a look that comes too early comes again */
+    const uint32_t high = limiter_thread_high(limiter); /* a look that comes too early comes again */
     for (uint32_t i = 0; i < high; i++) {
         count += load_relaxed(&limiter->threads[i].shared->owner) != HANDLE_FREE;
     }
@@ -79,8 +80,10 @@ struct weir_thread *thread_attach(struct limiter *limiter, uint64_t owner)
         }
         uint64_t free = HANDLE_FREE;
         if (cas_seq_cst(&t->shared->owner, &free, owner_word(limiter, owner))) {
+            store_relaxed(&t->is_own, 1); /* read by this process, which orders its own calls */
             policy_snapshot_drop(t);
             t->shared->time_ns = 0;
+            rcu_halt_forget(t); /* of a handle that was in no section: the count is even, unless it is damaged */
             thread_count(limiter);
             return t;
         }
@@ -98,12 +101,13 @@ static bool has_joined(const struct limiter *limiter)
 static bool is_attached(const struct weir_thread *t, uint64_t owner)
 {
     const uint64_t state = owner & HANDLE_STATE_MASK;
-    return state != HANDLE_FREE && state != HANDLE_LEAVING && handle_process(owner) == t->limiter->joined_as &&
-           has_joined(t->limiter);
+    return load_relaxed(&t->is_own) != 0 && state != HANDLE_FREE && state != HANDLE_LEAVING &&
+           handle_process(owner) == t->limiter->joined_as && has_joined(t->limiter);
 }
 
 void thread_free(struct weir_thread *t)
 {
+    store_relaxed(&t->is_own, 0);
     store_release(&t->shared->owner, HANDLE_FREE); /* pairs with the exchange of thread_attach() */
     thread_count(t->limiter);
 }
@@ -137,7 +141,7 @@ void thread_detach_bound(struct weir_thread *t, uint64_t token)
 {
     uint64_t owner = owner_word(t->limiter, token);
     /* Relaxed: a thread sees its own stores. A handle that was given back and attached anew has another token. */
-    if (load_relaxed(&t->shared->owner) == owner &&
+    if (load_relaxed(&t->is_own) != 0 && load_relaxed(&t->shared->owner) == owner &&
         cas_acquire(&t->shared->owner, &owner, owner_word(t->limiter, HANDLE_LEAVING))) {
         leave(t);
     }

@@ -10,6 +10,7 @@
 #include "base/atomics.h"
 #include "base/compiler.h"
 #include "process/admission.h"
+#include "thread/tick.h"
 #include "weir/weir.h"
 
 /* A thread's slots: sets of SLOT_WAYS, at most SLOT_MAX in all: 64 KiB of first lines, so they stay in a second cache.
@@ -59,7 +60,8 @@ struct limiter;
 
 /*
  * What changes of a handle, beside its slots and tallies. Other threads than the owner read it. It has no pointers, so
- * it may lie in memory that two processes see at different addresses. A struct weir_thread does not change after open.
+ * it may lie in memory that two processes see at different addresses. A struct weir_thread does not change after open,
+ * but for `is_own` and `may_stand_still`.
  */
 struct thread_shared {
     _Alignas(CACHE_LINE) _Atomic uint64_t owner; /* HANDLE_FREE; or HANDLE_* or a token, with a process */
@@ -93,7 +95,11 @@ struct weir_thread {
     struct policy_snapshot *snapshots; /* by policy: see policy_snapshot.h */
     struct policy_queue *queues;       /* by policy, for weir_reserve */
     uint32_t index;
+    bool is_watched;                  /* the limiter's */
+    _Atomic uint32_t may_stand_still; /* 1: there may be no thread that ticks; see tick.c */
     uint32_t lock_word; /* what a lock of a slot has while this process has the lock: limiter.joined_as + 1 */
+    /* 1: this process has attached it, whatever the shared part says where that is damaged. */
+    _Atomic uint32_t is_own;
     struct thread_shared *shared;
 };
 
@@ -103,9 +109,16 @@ struct weir_thread {
  */
 #define CLOCK_EVERY 64
 
+/* Whether nobody but slow passes may move the time, which is rare. */
+static inline bool thread_may_stand_still(const struct weir_thread *t)
+{
+    return unlikely(load_relaxed(&t->may_stand_still) != 0);
+}
+
 static inline bool thread_wants_look(const struct weir_thread *t)
 {
-    return load_relaxed(&t->shared->slow_count) - t->shared->looked_count >= CLOCK_EVERY;
+    return load_relaxed(&t->shared->slow_count) - t->shared->looked_count >= CLOCK_EVERY ||
+           (thread_may_stand_still(t) && tick_stands_still(t->line, clock_read(CLOCK_MONOTONIC_COARSE)));
 }
 
 /*

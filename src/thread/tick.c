@@ -8,10 +8,16 @@
  * background thread sleeps: the epoch is EPOCH_ASLEEP, no grant is live, and every check reads the clock itself until
  * the background thread wakes.
  *
+ * Standstill. Nobody ticks where a weir was opened with no_thread and the host does not call weir_poll, in a child
+ * that has no background thread, or behind weir_leave; grants and denials would last for ever there. In a child of a
+ * weir that is not shared the epochs end with the fork. Otherwise (`may_stand_still`) each slow pass looks at the
+ * coarse clock, which takes some 5 ns, and no denial is answered by the slot's line alone; the first pass that finds a
+ * tick overdue by STANDSTILL_NS ends the epochs. A later weir_poll begins them anew.
+ *
  * Ordering
- *   [C1] now_ns, offset_ns and age_ns are written before the epoch, which is stored with release. Checks read them
- *        relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed(), slot_verdict_denied() and
- *        tick_now().
+ *   [C1] now_ns, offset_ns, age_ns and may_stand_still are written before the epoch, which is stored with release.
+ *        Checks read them relaxed, as numbers that may be one tick old. Partner: slot_verdict_allowed(),
+ *        slot_verdict_denied() and tick_now().
  *   [C2] A step back: tick_set_offset() stores offset_ns, then now_ns with release. A thread that raises now_ns by the
  *        old offset after that has read the new now_ns; so it reads the new offset too, and takes its value back. Else
  *        time would stand still until the clock has caught up. Partner: tick_raise().
@@ -140,13 +146,46 @@ uint64_t tick_time(const struct limiter *limiter)
                               : clock_monotonic_ns(limiter->clock) + load_relaxed(&line->offset_ns);
 }
 
+void tick_begin_child(struct limiter *limiter)
+{
+    if (limiter->max_processes == 1 && !limiter->host_time) {
+        tick_sleep(limiter);
+    }
+}
+
+void tick_may_stand_still(struct limiter *limiter)
+{
+    for (uint32_t i = 0; i < limiter->max_threads && !limiter->host_time; i++) {
+        store_relaxed(&limiter->threads[i].may_stand_still, 1);
+    }
+    /*
+     * [C1] In the new epoch a thread sees that. What its slots have learned before lasts until a tick, and there may be
+     * none.
+     */
+    tick_epoch(limiter);
+}
+
+/* Ticks if that is due. Where time stood still, nobody else does: the epochs end. */
+static void tick_or_sleep(struct weir_thread *t, uint64_t monotonic_ns)
+{
+    if (thread_may_stand_still(t) && tick_stands_still(t->line, monotonic_ns)) {
+        tick_raise(t->limiter, monotonic_ns);
+        tick_sleep(t->limiter);
+    } else if (load_relaxed(&t->line->epoch) != EPOCH_ASLEEP) {
+        tick_if_due(t->limiter, monotonic_ns);
+    }
+}
+
 void tick_look(struct weir_thread *t)
 {
     struct limiter *limiter = t->limiter;
+    if (thread_may_stand_still(t) && limiter->looked != NULL) {
+        limiter->looked(limiter, clock_read(CLOCK_MONOTONIC_COARSE));
+    }
     if (thread_wants_look(t)) {
         t->shared->looked_count = load_relaxed(&t->shared->slow_count);
         if (!limiter->host_time && load_relaxed(&limiter->shared->line.epoch) != EPOCH_ASLEEP) {
-            tick_if_due(limiter, clock_monotonic_ns(limiter->clock));
+            tick_or_sleep(t, clock_monotonic_ns(limiter->clock));
         }
     }
 }
@@ -162,9 +201,7 @@ uint64_t tick_now(struct weir_thread *t, const struct policy *policy)
     }
     if (policy->fine_clock || load_relaxed(&line->epoch) == EPOCH_ASLEEP || look) {
         const uint64_t monotonic_ns = clock_monotonic_ns(limiter->clock);
-        if (load_relaxed(&line->epoch) != EPOCH_ASLEEP) {
-            tick_if_due(limiter, monotonic_ns);
-        }
+        tick_or_sleep(t, monotonic_ns);
         return monotonic_ns + load_relaxed(&line->offset_ns);
     }
     return load_relaxed(&line->now_ns);

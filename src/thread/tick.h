@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomics.h"
+#include "base/clock.h"
 #include "base/compiler.h"
 
 /* The epoch while the background thread sleeps: no grant is live. */
@@ -27,10 +29,25 @@ struct tick_line {
 
 _Static_assert(sizeof(struct tick_line) == CACHE_LINE, "one line");
 
+/* So long a tick is overdue: far longer than a thread that ticks is kept from it. A host polls every 100 ms at least.
+ */
+#define STANDSTILL_NS NS_PER_S
+
+/* Whether nobody has ticked for long. Asleep, nobody is to. */
+static inline bool tick_stands_still(const struct tick_line *line, uint64_t monotonic_ns)
+{
+    /* Relaxed: numbers that stand for themselves. */
+    return monotonic_ns > load_relaxed(&line->next_ns) + STANDSTILL_NS && load_relaxed(&line->epoch) != EPOCH_ASLEEP;
+}
+
 struct limiter;
 struct policy;
 struct weir_thread;
 
+/* Of a limiter that is not shared, in a child of the process that ticks. After fork, before anything else. */
+void tick_begin_child(struct limiter *limiter);
+/* From now on this process has no thread that ticks: its threads look whether another process's does. */
+void tick_may_stand_still(struct limiter *limiter);
 void tick_start(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns);
 /* A new epoch and time, if they are due. Any thread may. */
 void tick_if_due(struct limiter *limiter, uint64_t monotonic_ns);
@@ -40,8 +57,9 @@ void tick_raise(struct limiter *limiter, uint64_t monotonic_ns);
 void tick_news(struct limiter *limiter, uint64_t news_ns);
 /* A new epoch: every grant lapses. Any thread may. */
 void tick_epoch(struct limiter *limiter);
-/* Ends and begins the epochs; by the background thread. */
+/* Ends the epochs: every check reads the clock. By the background thread. */
 void tick_sleep(struct limiter *limiter);
+/* Begins them anew; by the background thread. */
 void tick_wake(struct limiter *limiter, uint64_t monotonic_ns);
 /* Moves fleet time; by the background thread. `step`: now_ns may go back. */
 void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t offset_ns, bool step);
@@ -49,7 +67,7 @@ void tick_set_offset(struct limiter *limiter, uint64_t monotonic_ns, uint64_t of
 /* Fleet time now, for a caller without a weir_thread. */
 uint64_t tick_time(const struct limiter *limiter);
 
-/* Looks at the clock where that is due. */
+/* Looks at the clock where that is due. Outside of read sections, as the host may be told that nobody else ticks. */
 void tick_look(struct weir_thread *t);
 
 /* Fleet time for a decision by this policy. */

@@ -22,7 +22,7 @@
  *   8  A record that is refused has its own status. The other reports of the round take effect.
  *   9  Every round is a heartbeat. Its answer has fleet time and the live nodes. `lost_state` is true in the first
  *      round after the shared data was lost, and false in a transport's first round.
- *  10  The overrides are answered only if their version is not the round's version.
+ *  10  The overrides are answered only if their version is not the round's version, and so are the others' limits.
  */
 #ifndef WEIR_TRANSPORT_TRANSPORT_H
 #define WEIR_TRANSPORT_TRANSPORT_H
@@ -115,6 +115,26 @@ struct report {
     uint64_t tat_answer_us;  /* bucket: theoretical arrival time over all authors */
 };
 
+/* Most bytes of the limits that a node tells, with the terminator. */
+#define ROUND_LIMITS_SIZE 4096
+
+/*
+ * A node's limits, and those of others that differ from them. What is told is kept by its digest, for life_ms from then
+ * on, and nodes with one digest share it. A node that leaves takes back what no other has told since.
+ */
+struct round_limits {
+    /* Set by the caller. */
+    bool told;                    /* the round tells limits; else nothing below is set */
+    char text[ROUND_LIMITS_SIZE]; /* the node's name, and a line for each policy */
+    char digest[20], before[20];  /* of these limits, and of those before, which are taken back; "": none */
+    uint32_t life_ms;             /* 0: the node leaves */
+    char version[24]; /* by the caller: of the others' that it has, "": none; by the transport: of those there are */
+    /* Set by the transport. */
+    bool news;                    /* the version is another one. The others' follow; the caller frees them */
+    struct override_text *others; /* texts as above, in `value` */
+    size_t other_count;
+};
+
 /* One exchange: a heartbeat, and any number of reports. The caller owns it, and keeps it until the round has ended. */
 struct round {
     /* Set by the caller. */
@@ -130,6 +150,7 @@ struct round {
     bool first;                /* this node has not had a good round on this transport */
     /* Set by the caller to the version of the overrides that it has ("": none), by the transport to the current one. */
     char overrides_version[64];
+    struct round_limits limits;
     /* Set by the transport, in a round that ends with DONE. */
     uint64_t sent_ns, received_ns; /* when the time was asked for and answered, by the caller's monotonic clock */
     uint64_t fleet_wall_ns; /* fleet time between those two, nanoseconds since 1970 UTC. It steps back only if the
@@ -184,8 +205,18 @@ struct transport_ops {
      * as "redis 10.0.0.5:6379". Never has a password. Valid until the next step. */
     const char *(*server)(const struct transport *t);
     struct transport_counts (*counts)(const struct transport *t);
-    /* Closes descriptors and frees the transport. It writes nothing, so a child may call it after fork. */
+    /* Somebody waits for a round: what waits to be tried again after a failure is tried in the next step. */
+    void (*retry)(struct transport *t, uint64_t now_ns);
+    /* Whether each server has refused the connection or the login since the last `retry`, so that waiting is in vain:
+     * not where a server is silent, loads its data, or has not been tried. */
+    bool (*refused)(const struct transport *t);
+    /* Closes descriptors and frees the transport. It writes nothing to them. */
     void (*close)(struct transport *t);
+    /*
+     * Closes the descriptors of the copy that a child has got by fork, and does no more: a thread of the parent may
+     * have been in the middle of a step.
+     */
+    void (*abandon)(struct transport *t);
 };
 
 /* An implementation's state begins with this. */

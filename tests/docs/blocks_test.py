@@ -38,6 +38,7 @@ ELSEWHERE = {
     "docs/start/game-server.md": {"$ ": "tests/docs/start_test.py", "import socket": "tests/docs/start_test.py"},
     "docs/start/operator.md": {"$ ": "tests/docs/start_test.py"},
     "docs/start/http-server.md": {"$ ": "tests/docs/start_test.py"},
+    "docs/start/memcached.md": {"": "tests/docs/memcached_test.py", "$ ": "tests/docs/memcached_test.py"},
     "docs/tracing.md": {"bpftrace -p": "tests/tracing/probes_test.py"},
 }
 
@@ -70,7 +71,7 @@ NOT_RUN = [
     ("docs/nginx.md", "stick-table", "HAProxy's configuration, that nginx's beside it is to replace"),
     ("docs/operations.md", "reports a second", "equations"),
     ("docs/operations.md", "127.0.0.1:6379> HGETALL", "a record as Redis shows it, with notes"),
-    ("docs/operations.md", "expected_nodes is 2", LOG),
+    ("docs/operations.md", "4 nodes are live, and expected_nodes is 2", LOG),
     ("docs/operations.md", "redis 10.0.0.5:6379", LOG),
     ("docs/operations.md", "policy api begins", LOG),
     ("docs/packages.md", "scripts/package", "the suite package builds, installs and purges them"),
@@ -79,6 +80,8 @@ NOT_RUN = [
     ("docs/packages.md", "podman build", "it needs an engine of containers"),
     ("docs/performance.md", "scripts/bench ", LONG),
     ("docs/performance.md", "perf c2c", "it needs a processor whose events perf can read"),
+    ("docs/redis.md", "policy api: this node has", LOG),
+    ("docs/policies.md", "policies.yaml: required policy", "an error, which tests/unit/limiter/required_test.c holds"),
     ("docs/policies.md", "gateway.yaml:4:20", "errors, shortened"),
     ("docs/policies.md", "# yaml-language-server", "a comment for editors"),
     ("docs/simulate.md", "weir simulate --policies api.yaml /var", "tests/weir_command/simulate_page_test.py runs the page's log"),
@@ -156,7 +159,7 @@ C_FRAME = """
 #include <string.h>
 #include <weir/weir.h>
 weir *w; weir_policy_id id, api; weir_error error; weir_thread *thread; const char *user;
-struct sockaddr_in *in4; struct sockaddr_in6 *in6;
+const struct sockaddr *address;
 {globals}
 void page(void);
 void page(void) {{

@@ -134,6 +134,11 @@ static void check_round(const struct redis_transport *t, const struct round *rou
     for (size_t i = 0; i < round->override_count; i++) {
         CHECK(round->overrides[i].field != NULL && round->overrides[i].value != NULL);
     }
+    CHECK(memchr(round->limits.version, '\0', sizeof(round->limits.version)) != NULL);
+    CHECK(round->limits.news == (round->limits.others != NULL));
+    for (size_t i = 0; i < round->limits.other_count; i++) {
+        CHECK(round->limits.others[i].value != NULL);
+    }
     for (size_t i = 0; i < round->report_count; i++) {
         const struct report *report = &round->reports[i];
         CHECK(report->status == 0 || report->status == -EPROTO);
@@ -175,6 +180,7 @@ static void take_answer(struct scene *s, const redisReply *reply, enum script sc
         CHECK(cause >= reply->str && cause <= reply->str + strlen(reply->str));
     }
     overrides_drop(round.overrides, round.override_count);
+    overrides_drop(round.limits.others, round.limits.other_count);
     s->t->round = NULL;
     s->t->report_order = NULL;
 }
@@ -192,7 +198,8 @@ static void check_slot_map(const struct redis_transport *t)
     }
 }
 
-enum reader { HEARTBEAT, OVERRIDES, WINDOW, BUCKET, HISTORY, SLOT_MAP, REDIRECT, PRIMARY, GREETING, READER_COUNT };
+/* Each script has a reader, with its number. */
+enum { SLOT_MAP = SCRIPT_COUNT, REDIRECT, PRIMARY, GREETING, READER_COUNT };
 
 static void take_redirection(struct scene *s, const redisReply *reply)
 {
@@ -202,7 +209,7 @@ static void take_redirection(struct scene *s, const redisReply *reply)
     CHECK(to == NULL || (slot < CLUSTER_SLOTS && s->t->servers[to->index] == to && to->wanted));
 }
 
-static enum reader reader;
+static unsigned reader;
 
 static void take_reply(void *arg, const redisReply *reply)
 {
@@ -242,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         scene_open(&scenes[1], "redis+cluster://10.0.0.1");
         scene_open(&scenes[2], "redis+sentinel://10.0.0.1/main");
     }
-    reader = (enum reader) input_choice(&in, READER_COUNT);
+    reader = input_choice(&in, READER_COUNT);
     struct scene *s = &scenes[reader == SLOT_MAP || reader == REDIRECT ? 1 : reader == PRIMARY ? 2 : 0];
     s->digit = input_choice(&in, 8);
     const int ended = read_replies(in, 16384, sum_up, &whole);

@@ -86,7 +86,7 @@ def simulate(f, policies, *files):
                           text=True, timeout=60)
     if "without libpcap" in done.stderr:
         raise Skipped("weir was built without libpcap")
-    assert done.returncode in (0, 1), done
+    assert done.returncode in (0, 8), done  # 8: it is too short to tell a rate
     return json.loads(done.stdout)
 
 

@@ -209,7 +209,9 @@ def zsh():
                     # Of two options of one beginning the whole name is typed.
                     begins = sum(other.startswith(option[:-1]) for other in all_options)
                     typed = option[:-1] if begins == 1 else option
-                    cases[f"weir {subcommand} --{typed}"] = f"weir {subcommand} --{option}{'=' if value else ''}"
+                    # One with which another begins stays as it is.
+                    whole = not any(other != option and other.startswith(option) for other in all_options)
+                    cases[f"weir {subcommand} --{typed}"] = f"weir {subcommand} --{option}{'=' if value and whole else ''}"
             for typed, wanted in cases.items():
                 found = shell.complete(typed)
                 if found != wanted:

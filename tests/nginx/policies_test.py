@@ -139,6 +139,32 @@ def test_keys_that_are_addresses_are_written_as_such():
     assert not good and re.search('FILE:20:3: policy "few" has no key "partner"', said), said
 
 
+def test_a_file_that_changes_while_the_configuration_is_read_takes_no_limit_away():
+    """nginx reads the file to find the policies of its directives, and loads it after the rest of the configuration."""
+    with served("weir few $arg_k;") as nginx:
+        assert statuses(nginx, "/?k=1", 4) == [200] * 3 + [429]
+        passed, waits = nginx.dir / "passed.conf", nginx.dir / "waits.conf"
+        os.mkfifo(passed)
+        os.mkfifo(waits)
+        conf = (nginx.dir / "nginx.conf").read_text()
+        directive = f"weir_policies {nginx.policies};"
+        (nginx.dir / "nginx.conf").write_text(conf.replace(directive, f"{directive} include {passed}; include {waits};"))
+        old = nginx.worker_pids()
+        nginx.reload(wait=False)
+        with open(passed, "w"):  # nginx opens it behind the directive
+            pass
+        with open(nginx.policies, "w") as file:
+            file.write(POLICIES.replace("name: few", "name: fewe").replace('"few:partner": 6', '"fewe:partner": 6'))
+        with open(waits, "w"):  # until then it waits
+            pass
+        nginx.until(lambda: nginx.worker_pids() and not nginx.worker_pids() & old)
+        assert statuses(nginx, "/?k=1", 1) == [429], "the policies before stay in force"
+        assert len(lines(nginx, r'stay in force: .*required policy "few" is missing; did you mean it by "fewe"\?')) == 1, nginx.log()
+        (nginx.dir / "nginx.conf").write_text(conf.replace("weir few", "weir fewe"))
+        nginx.reload()
+        assert statuses(nginx, "/?k=1", 4) == [200] * 3 + [429]
+
+
 def test_keys_that_are_addresses_no_more_are_bytes_again():
     zone = "weir_limit_req_zone {key} zone=slow:1m rate=1r/m;"
     with served("weir few $binary_remote_addr; location /s { weir_status json; }",

@@ -127,9 +127,9 @@ static void expect_good(pid_t child)
 
 static uint32_t leader_of(weir *w)
 {
-    (void) pthread_mutex_lock(&w->shared->work_lock);
+    (void) robust_mutex_lock(&w->limiter.process, &w->shared->work_lock);
     const uint32_t leader = load_relaxed(&w->shared->leader);
-    (void) pthread_mutex_unlock(&w->shared->work_lock);
+    robust_mutex_unlock(&w->shared->work_lock);
     return leader;
 }
 

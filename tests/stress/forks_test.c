@@ -3,7 +3,8 @@
  * Forks amid what threads do. A child has the parent's locks and lists as they were at that moment, and none of its
  * threads: it closes its copy of the weir, opens one of its own, and uses it.
  *
- * Guards: src/limiter/weir_open.c, src/limiter/background.c, src/thread/handle.c, src/thread/rcu.c
+ * Guards: src/limiter/weir_open.c, src/limiter/background.c, src/limiter/leader.c, src/thread/handle.c,
+ * src/thread/rcu.c
  */
 #include <pthread.h>
 #include <signal.h>
@@ -219,7 +220,7 @@ static void test_a_child_closes_its_copy_while_the_parent_waits_for_a_sync(void 
     for (size_t i = 0; i < READERS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, wait_for_sync, &parent), 0);
     }
-    for (int i = 0; i < FORKS; i++) {
+    for (int i = 0; i < 3 * FORKS; i++) {
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {

@@ -123,18 +123,18 @@ static int open_together(void *arg)
     return all ? 0 : 4;
 }
 
+static const weir_limit daily = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
+
 static void test_openers_of_a_damaged_segment_meet_in_one(void **state)
 {
     (void) state;
     weir_options options = some_options();
     for (int round = 0; round < 20; round++) {
+        const weir_policy policy = {.name = "to-be-damaged", .limits = &daily, .limit_count = 1};
         weir *w = open_named(name, &options);
-        const size_t high = (size_t) ((unsigned char *) &w->limiter.shared->thread_high - w->named.segment.at);
+        assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
         weir_close(w);
-        const uint32_t many = 5; /* there are 4 */
-        const int fd = shm_open(name, O_RDWR, 0);
-        assert_int_equal(pwrite(fd, &many, sizeof(many), (off_t) high), sizeof(many));
-        (void) close(fd);
+        damage_policies(name, policy.name);
         memset((void *) board, 0, sizeof(*board));
         pid_t openers[OPENERS];
         for (size_t i = 0; i < OPENERS; i++) {

@@ -432,17 +432,18 @@ static void test_a_half_made_segment_is_replaced_and_the_log_says_so(void **stat
     assert_int_equal(weir_unlink(name), 0);
 }
 
+static const weir_limit daily = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
+
 static void test_what_cannot_be_repaired_is_replaced(void **state)
 {
     (void) state;
     weir_options options = some_options();
     options.log = keep_line;
+    const weir_policy policy = {.name = "to-be-damaged", .limits = &daily, .limit_count = 1};
     weir *w = open_named(name, &options);
-    const unsigned char *mapping = w->named.segment.at;
-    const size_t high = (size_t) ((unsigned char *) &w->limiter.shared->thread_high - mapping);
+    assert_int_equal(weir_set_policies(w, &policy, 1, NULL), 0);
     weir_close(w);
-    const uint32_t many = 5; /* there are 4 */
-    patch(high, &many, sizeof(many));
+    damage_policies(name, policy.name);
     logged[0] = '\0';
     w = open_named(name, &options);
     (void) weir_poll(w);

@@ -45,7 +45,7 @@ static struct board *board;
  * Whether processes with threads are forked. Under the sanitizers a child of such a process may start no threads. An
  * emulator forks its own threads' locks with the guest, and a child hangs in 1 of some 100 runs.
  */
-static bool forks_with_threads;
+static const bool forks_with_threads = !SLOWED;
 
 /* Fails where a child does not end by itself, with status 0. */
 static void expect_good(pid_t child)
@@ -467,9 +467,9 @@ static void test_a_barrier_reaches_a_joined_process(void **state)
 
 static uint32_t leader_of(weir *w)
 {
-    (void) pthread_mutex_lock(&w->shared->work_lock);
+    (void) robust_mutex_lock(&w->limiter.process, &w->shared->work_lock);
     const uint32_t leader = load_relaxed(&w->shared->leader);
-    (void) pthread_mutex_unlock(&w->shared->work_lock);
+    robust_mutex_unlock(&w->shared->work_lock);
     return leader;
 }
 
@@ -721,9 +721,9 @@ static void test_what_the_killed_leave_is_repaired(void **state)
 /* As if the leader had worked an hour from now. */
 static void seem_at_work(weir *w)
 {
-    (void) pthread_mutex_lock(&w->shared->work_lock);
+    (void) robust_mutex_lock(&w->limiter.process, &w->shared->work_lock);
     store_relaxed(&w->shared->worked_ns, real_ns() + HOUR);
-    (void) pthread_mutex_unlock(&w->shared->work_lock);
+    robust_mutex_unlock(&w->shared->work_lock);
 }
 
 /* A child leads after the leader was killed, within a tenth of a second on a machine that is not busy. */
@@ -780,7 +780,6 @@ int main(void)
     if (board == MAP_FAILED) {
         return 1;
     }
-    forks_with_threads = !SANITIZED && mutexes_survive_deaths();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes_admit_one_limit_together),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole),

@@ -125,10 +125,11 @@ static void node_start(struct loopback_fleet *fleet, struct crowd *crowd)
 static void expect_released(const struct cell *cell)
 {
     const uint64_t until_ns = real_ns() + 60 * SECOND;
-    while ((load_acquire(&cell->held) & HELD_IN_USE) == HELD_PIN && real_ns() < until_ns) {
+    uint64_t held;
+    while (((held = load_acquire(&cell->held)) & HELD_IN_USE) == HELD_PIN && real_ns() < until_ns) {
         (void) sched_yield();
     }
-    assert_int_equal(load_acquire(&cell->held) & HELD_IN_USE, 0);
+    assert_int_equal(held & HELD_IN_USE, 0);
 }
 
 /* Every full sync state names its cell, and no unit is held. */

@@ -23,6 +23,8 @@
 #endif
 #define KEYS 300
 #define MANY 4000 /* several times what the smallest table holds */
+/* One or two denials without a slot may count for keys that get the cells meanwhile: O1 of top_denied.h. */
+#define STRAYS 8
 
 struct crowd {
     weir *w;
@@ -79,8 +81,8 @@ static void *read_main(void *arg)
             wrong += end == top[i].key || *end != '\0' || number >= crowd->keys;
             wrong += top[i].error_units > top[i].denied_units;
             wrong += i != 0 && top[i].denied_units > top[i - 1].denied_units;
-            wrong +=
-                number < crowd->keys && top[i].denied_units - top[i].error_units > atomic_load(&crowd->denied[number]);
+            wrong += number < crowd->keys &&
+                     top[i].denied_units - top[i].error_units > atomic_load(&crowd->denied[number]) + STRAYS;
         }
         (void) atomic_fetch_add(&crowd->wrong, wrong);
         (void) weir_write_metrics(crowd->w, text, sizeof(text));
@@ -208,7 +210,8 @@ static void test_what_an_idle_thread_was_denied_is_listed_while_others_are_busy(
         (void) weir_top_offenders(w, policy, top, 1);
     }
     assert_string_equal(top[0].key, "idle");
-    assert_int_equal(top[0].denied_units, 20);
+    /* More, where so many others were denied that the list has an error. */
+    assert_in_range(20, top[0].denied_units - top[0].error_units, top[0].denied_units);
     weir_close(w);
 }
 

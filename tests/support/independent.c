@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -13,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/atomics.h"
-#include "process/robust_mutex.h"
 #include "support/support.h"
 
 #define PATIENCE_NS (60 * SECOND)
@@ -122,21 +122,25 @@ bool wait_for_word(const _Atomic uint64_t *word, uint64_t least)
     return true;
 }
 
-bool mutexes_survive_deaths(void)
+void damage_policies(const char *name, const char *policy)
 {
-    pthread_mutex_t *mutex = mmap(NULL, sizeof(*mutex), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (mutex == MAP_FAILED || robust_mutex_init(mutex) != 0) {
-        return false;
+    const size_t size = (size_t) segment_size(name);
+    const size_t length = strlen(policy);
+    size_t found = 0;
+    const int fd = shm_open(name, O_RDWR, 0);
+    assert_true(fd >= 0);
+    char *all = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_ptr_not_equal(all, MAP_FAILED);
+    for (off_t at = lseek(fd, 0, SEEK_DATA); at >= 0; at = lseek(fd, at, SEEK_DATA)) {
+        const off_t end = lseek(fd, at, SEEK_HOLE);
+        for (char *there = memmem(all + at, (size_t) (end - at), policy, length); there != NULL;
+             there = memmem(all + at, (size_t) (end - at), policy, length)) {
+            memset(there, 0xff, length);
+            found++;
+        }
+        at = end;
     }
-    const pid_t child = fork();
-    if (child == 0) {
-        (void) robust_mutex_lock(mutex);
-        _exit(0);
-    }
-    const bool survives = child > 0 && waitpid(child, NULL, 0) == child && robust_mutex_trylock(mutex) == ROBUST_DIED;
-    if (survives) {
-        (void) pthread_mutex_unlock(mutex); /* this thread keeps a list of those it has */
-    }
-    (void) munmap(mutex, sizeof(*mutex));
-    return survives;
+    assert_int_not_equal(found, 0);
+    (void) munmap(all, size);
+    (void) close(fd);
 }

@@ -34,10 +34,13 @@ weir *open_named(const char *name, const weir_options *more);
 /* A weir with one policy "p" of one limit; NULL: it cannot be opened. For processes beside the test's own. */
 weir *open_named_policy(const char *name, const weir_options *more, const weir_limit *limit);
 
+/*
+ * Damages the memory of a name that nobody has open, with a policy of this name, such that its policies cannot be read:
+ * what its keys are is not known then.
+ */
+void damage_policies(const char *name, const char *policy);
+
 /* Waits until the word is at least so much. False: it is not after a minute. */
 bool wait_for_word(const _Atomic uint64_t *word, uint64_t least);
-
-/* Whether a robust mutex of a killed process is free. Emulators of a processor do not free those of a guest. */
-bool mutexes_survive_deaths(void);
 
 #endif

@@ -36,7 +36,7 @@ def weir(*words, code=0, stdin="", environment=None, **options):
     """Runs it to its end, and returns what it wrote on both streams. Fails where the exit code is another one."""
     done = subprocess.run([*WEIR, *map(os.fspath, words)], input=stdin, capture_output=True, text=True, timeout=60,
                           env={**PLAIN, **(environment or {})}, cwd=PLACE, check=False, **options)
-    assert done.returncode == code, (words, done)
+    assert done.returncode == code, (words, done.returncode, done.stdout[-3000:], done.stderr[-3000:])
     return done.stdout, done.stderr
 
 

@@ -5,7 +5,7 @@ weir doctor, against real servers: doctor_test.py WEIR_PROGRAM [TEST...]. Prints
 
 Guards: apps/weir/doctor/doctor.c, apps/weir/doctor/server_checks.c, apps/weir/doctor/pace_checks.c,
 apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c,
-apps/weir/doctor/key_checks.c, apps/weir/fleet/busy_keys.c, apps/weir/fleet/fleet_nodes.c
+apps/weir/doctor/key_checks.c, apps/weir/doctor/limit_checks.c, apps/weir/fleet/busy_keys.c, apps/weir/fleet/fleet_nodes.c
 """
 import json
 import os
@@ -46,6 +46,26 @@ def findings(url, *words, code=None):
 
 def level(found, name):
     return found[name][0][0]
+
+
+def test_nodes_with_other_limits_under_one_name_are_told():
+    small, large, other = (POLICIES.replace("limit: 100,", f"limit: {limit},") for limit in (100, 1000, 1000))
+    with Redis() as redis:
+        with Node(redis, file("small.yaml", small), SEEN_LIVE_MS) as one:
+            one.sync()
+            assert findings(redis.url)["limits"] == [("ok", "the same on all nodes", None)]
+            with Node(redis, file("large.yaml", large), SEEN_LIVE_MS) as two, Node(redis, file("o.yaml", other), SEEN_LIVE_MS) as three:
+                two.sync()
+                three.sync()
+                told = findings(redis.url)["limits"]
+                assert len(told) == 1 and told[0][0] == "warn" and "a prefix of its own" in told[0][2], told
+                assert re.match(r"policy api is token_bucket 1000? per 1s, fixed_window 9000 per 1d on node \S+, and "
+                                r"token_bucket 1000? per 1s, fixed_window 9000 per 1d on node \S+$", told[0][1]), told
+            assert findings(redis.url)["limits"] == [("ok", "the same on all nodes", None)]
+        redis.call("HSET", "weir:limits", "x", "1 dead\napi token_bucket 7 per 1s\n", "y", "99999999999999 a\napi \x1b[0m\n",
+                   "z", "99999999999999 b\napi two\n", "version", "1", "bad", "rubbish")
+        told = findings(redis.url)["limits"]
+        assert len(told) == 1 and "\\x1b" in told[0][1] and "\x1b" not in told[0][1], told
 
 
 def test_a_fit_redis_has_nothing_bad_and_nothing_is_changed():

@@ -42,6 +42,7 @@ def use(redis, place):
     one, other = "4a3f51c09d2e", "9be07c6618f3"
     now_ms = int(time.time() * 1000)
     redis.call("ZADD", "weir:nodes", "inf", "!1", now_ms, f"{one}:600000:900000", now_ms - 1, f"{other}:600000:900000")
+    redis.call("HSET", "weir:limits", "0123456789abcdef", f"{now_ms + 900000} edge-1\napi token_bucket 100 per 1s\n", "version", now_ms)
     options = ["--json", "--policies", str(place / "gateway.yaml"), "--redis", redis.url]
     done = subprocess.run([WEIR, "explain", *options, "api", "203.0.113.40"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     record = json.loads(done.stdout)["limits"][1]["record"]["name"]

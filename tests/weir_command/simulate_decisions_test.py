@@ -148,8 +148,8 @@ def test_json_haproxy_and_pcap_have_milliseconds():
             compare([path], policies, queues, sized, 128, options=("--cost=bytes",))
         if "pcap" not in os.environ.get("WEIR_TEST_LACKS", ""):
             (PLACE / "capture.pcap").write_bytes(pcap(requests))
-            compare([PLACE / "capture.pcap"], policies, queues, once, 128)
-            compare([PLACE / "capture.pcap"], policies, queues, sized, 128, options=("--cost=bytes",))
+            compare([PLACE / "capture.pcap"], policies, queues, once, 128, options=("--port=27015",))
+            compare([PLACE / "capture.pcap"], policies, queues, sized, 128, options=("--cost=bytes", "--port=27015"))
 
 
 def test_csv_has_keys_and_costs_of_its_own():

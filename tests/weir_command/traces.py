@@ -47,18 +47,47 @@ def csv(r):
     return f"{r.time_ms // 1000}.{r.time_ms % 1000:03},{r.user},{r.cost}"
 
 
-def pcap(requests):
-    """A capture of Ethernet frames, some of them in a VLAN, each of r.cost bytes on the wire."""
-    out = [struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1)]
-    for r in requests:
-        source = ipaddress.ip_address(r.address)
-        tag = b"\x81\x00\x00\x05" if r.time_ms % 2 else b""
-        if source.version == 4:
-            frame = bytes(12) + tag + b"\x08\x00\x45" + bytes(11) + source.packed + bytes(4)
-        else:
-            frame = bytes(12) + tag + b"\x86\xdd\x60" + bytes(7) + source.packed + bytes(16)
-        out.append(struct.pack("<IIII", r.time_ms // 1000, r.time_ms % 1000 * 1000, len(frame), max(r.cost, 1)) + frame)
+SERVER = {4: ipaddress.ip_address("192.0.2.1"), 6: ipaddress.ip_address("2001:db8:ffff::1")}
+
+
+def udp(size, source_port=4000, port=27015, payload=b""):
+    """A UDP header for a payload of that size, and as much of it as there is."""
+    return struct.pack(">HHHH", source_port, port, 8 + size, 0) + payload
+
+
+def ip(source, to, rest, protocol=17, size=None, offset=0, more=False):
+    """A packet of IP; `size`: of what is behind its header, where that was not captured as a whole."""
+    source, to = ipaddress.ip_address(source), ipaddress.ip_address(to)
+    size = len(rest) if size is None else size
+    if source.version == 4:
+        flags = offset // 8 | (0x2000 if more else 0)
+        return struct.pack(">BBHHHBBH", 0x45, 0, min(20 + size, 65535), 7, flags, 64, protocol, 0) + source.packed + to.packed + rest
+    if offset or more:
+        rest, protocol, size = struct.pack(">BBHI", protocol, 0, offset | more, 7) + rest, 44, size + 8
+    return struct.pack(">IHBB", 6 << 28, min(size, 65535), protocol, 64) + source.packed + to.packed + rest
+
+
+def frame(packet, tagged=False):
+    """The packet in an Ethernet frame, in a VLAN or not."""
+    return bytes(12) + (b"\x81\x00\x00\x05" if tagged else b"") + (b"\x08\x00" if packet[0] >> 4 == 4 else b"\x86\xdd") + packet
+
+
+def capture(frames, link=1):
+    """[(time_ms, frame, its size on the wire)] as a file."""
+    out = [struct.pack("<IHHiIII", 0xa1b2c3d4, 2, 4, 0, 0, 65535, link)]
+    for time_ms, bytes_of, size in frames:
+        out.append(struct.pack("<IIII", time_ms // 1000, time_ms % 1000 * 1000, len(bytes_of), max(size, len(bytes_of))) + bytes_of)
     return b"".join(out)
+
+
+def pcap(requests):
+    """A capture of the headers of datagrams to port 27015 of the server, each with a payload of r.cost bytes."""
+    frames = []
+    for r in requests:
+        server = SERVER[ipaddress.ip_address(r.address).version]
+        packet = ip(r.address, server, udp(r.cost), size=8 + r.cost)
+        frames.append((r.time_ms, frame(packet, tagged=r.time_ms % 2), 14 + len(packet) + r.cost))
+    return capture(frames)
 
 
 def in_order(requests, whole):

@@ -12,8 +12,8 @@ _weir_options() {
     override) echo "--by= --color= --help --json --keys= --policies= --prefix= --redis= --until=" ;;
     reset) echo "--color= --dry-run --fleet-secret-file= --help --json --keys= --policies= --prefix= --redis=" ;;
     simulate)
-        echo "--against= --color= --cost= --decisions= --fields= --format= --help --json --key= --max-keys= --nodes= --plot= \
-            --policies= --policy= --through= --top="
+        echo "--against= --color= --cost= --decisions= --fields= --format= --help --json --key= --kinds= --late= --max-keys= --nodes= --plot= \
+            --policies= --policy= --port= --through= --to= --top="
         ;;
     top) echo "--color= --help --interval= --json --once --prefix= --redis= --sample= --status" ;;
     esac
@@ -56,15 +56,15 @@ _weir() {
         return
         ;;
     simulate/--format | simulate/-f)
-        COMPREPLY=($(compgen -W "auto common combined json haproxy csv pcap" -- "$word"))
+        COMPREPLY=($(compgen -W "auto common combined json haproxy alb w3c csv pcap" -- "$word"))
         return
         ;;
     simulate/--key | simulate/-k)
-        COMPREPLY=($(compgen -W "address address/64 user path path:2 header:user-agent header:referer field:" -- "$word"))
+        COMPREPLY=($(compgen -W "address address/24 address/64 address/24,64 all gateway user path path:2 header:user-agent header:referer field:" -- "$word"))
         return
         ;;
-    simulate/--fields | simulate/--max-keys | simulate/--nodes | simulate/-n | simulate/--policy | simulate/--through | \
-        simulate/--top) return ;;
+    simulate/--fields | simulate/--late | simulate/--max-keys | simulate/--nodes | simulate/-n | simulate/--policy | \
+        simulate/--port | simulate/--through | simulate/--to | simulate/--top) return ;;
     override/override)
         case $word in
         -*) ;;

@@ -260,6 +260,9 @@ static int look(struct doctor *d)
     if (!d->unanswered) {
         fleet_checks(d);
     }
+    if (!d->unanswered) {
+        limit_checks(d);
+    }
     if (!d->unanswered && d->policies != NULL) {
         record_checks(d);
     }

@@ -65,6 +65,8 @@ void script_checks(struct doctor *doctor);
 void rights_checks(struct doctor *doctor);
 /* Nodes, overrides, and with a policy file the records, and the keys that are at their limit. */
 void fleet_checks(struct doctor *doctor);
+/* Nodes with other limits under one name. After fleet_checks, which reads the time. */
+void limit_checks(struct doctor *doctor);
 void record_checks(struct doctor *doctor);
 
 struct busy_keys;

@@ -26,6 +26,12 @@ static void give_back(void *memory, size_t size)
     pages_release(memory, size);
 }
 
+/* Memory begins somewhere, also where nothing is tried. */
+static size_t rows_size(const struct clients *c)
+{
+    return c->max * (c->row_count != 0 ? c->row_count : 1) * sizeof(*c->rows);
+}
+
 bool clients_open(struct clients *c, size_t max, size_t row_count)
 {
     size_t slots = 16;
@@ -34,7 +40,7 @@ bool clients_open(struct clients *c, size_t max, size_t row_count)
     }
     *c = (struct clients){.max = max, .row_count = row_count, .slot_mask = slots - 1, .threshold = UINT64_MAX};
     c->all = take(max * sizeof(*c->all));
-    c->rows = take(max * row_count * sizeof(*c->rows));
+    c->rows = take(rows_size(c));
     c->slots = take(slots * sizeof(*c->slots));
     return c->all != NULL && c->rows != NULL && c->slots != NULL && hash_secret_fill(&c->secret) == 0;
 }
@@ -52,7 +58,7 @@ void clients_close(struct clients *c)
         forget_key(&c->all[i]);
     }
     give_back(c->all, c->max * sizeof(*c->all));
-    give_back(c->rows, c->max * c->row_count * sizeof(*c->rows));
+    give_back(c->rows, rows_size(c));
     give_back(c->slots, (c->slot_mask + 1) * sizeof(*c->slots));
     *c = (struct clients){NULL};
 }

@@ -2,14 +2,12 @@
 /* See engine.h. */
 #include "engine.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "../listed_policies.h"
-#include "../policy_probe.h"
+#include "../../gateway/packet_rules.h"
 #include "base/error.h"
 #include "limiter/weir_open.h"
 #include "transport/loopback/loopback.h"
@@ -34,8 +32,8 @@
 struct node {
     weir *w;
     weir_thread *thread;
-    struct transport *transport; /* NULL: there is one node */
-    weir_policy_id policy;
+    struct transport *transport;    /* NULL: there is one node */
+    weir_policy_id policy, policy6; /* of keys that are addresses of IPv6: the same, or the copy */
     weir_clock clock;
     uint64_t polled_ms, due_ms;
 };
@@ -49,94 +47,15 @@ struct engine {
     unsigned turn; /* the node that takes the next request */
     const struct request *requests;
     weir_key keys[MERGE_BATCH];
+    struct policies policies; /* those of the gateway */
+    struct packet_rules rules;
+    uint64_t checked[POLICIES_MAX], denied[POLICIES_MAX], denied_of_all;
     unsigned takers[MERGE_BATCH];
-    char texts[MERGE_BATCH][INET6_ADDRSTRLEN]; /* keys that the policy wants as text */
-};
-
-/* Overrides that are put back after new policies. */
-struct kept_overrides {
-    char **all; /* name, value, name, value ... */
-    size_t count, capacity;
 };
 
 static uint64_t clock_ns(void *arg)
 {
     return ((const struct engine *) arg)->now_ms * NS_PER_MS;
-}
-
-static int set_form(weir *w, const char *policy, unsigned prefix, weir_error *error)
-{
-    char name[WEIR_MAX_NAME + 1];
-    (void) snprintf(name, sizeof(name), "%.*s", (int) strcspn(policy, "/"), policy);
-    return prefix == 0 ? 0 : weir_set_key_form(w, name, weir_address_form(prefix), error);
-}
-
-static int probe_once(const char *path, const char *policy, unsigned prefix, weir **out, weir_error *error)
-{
-    int result = policy_probe_open(NULL, out, error);
-    if (result == 0 && policy != NULL) {
-        result = set_form(*out, policy, prefix, error);
-    }
-    return result != 0 ? result : policy_probe_load(*out, path, error);
-}
-
-int engine_probe(const char *path, const char *policy, unsigned *prefix, weir **out, weir_error *error)
-{
-    int result = probe_once(path, policy, *prefix, out, error);
-    if (result != 0 && *prefix != 0 && policy != NULL) {
-        weir_close(*out);
-        *prefix = 0;
-        result = probe_once(path, policy, 0, out, error);
-    }
-    return result;
-}
-
-static void keep_override(void *arg, const weir_override *entry)
-{
-    struct kept_overrides *kept = arg;
-    if (kept->count + 2 <= kept->capacity) {
-        kept->all[kept->count++] = strdup(entry->name);
-        kept->all[kept->count++] = strdup(entry->value);
-    }
-}
-
-static int put_overrides(weir *w, struct kept_overrides *kept, weir_error *error)
-{
-    int result = 0;
-    for (size_t i = 0; i < kept->count; i += 2) {
-        if (result == 0) {
-            result = kept->all[i] != NULL && kept->all[i + 1] != NULL
-                         ? weir_set_override(w, kept->all[i], kept->all[i + 1], error)
-                         : error_set(error, -ENOMEM, "out of memory");
-        }
-        free(kept->all[i]);
-        free(kept->all[i + 1]);
-    }
-    free((void *) kept->all);
-    return result;
-}
-
-/* A policy in shadow mode denies nothing. Here it denies, as what it would deny is the question. */
-static int enforce(weir *w, const struct listed_policies *list, weir_error *error)
-{
-    struct kept_overrides kept = {.capacity = 2 * weir_list_overrides(w, keep_override, &(struct kept_overrides){0})};
-    weir_policy *policies = calloc(list->count + 1, sizeof(*policies));
-    kept.all = (char **) calloc(kept.capacity + 1, sizeof(*kept.all));
-    int result = -ENOMEM;
-    if (policies == NULL || kept.all == NULL) {
-        kept.capacity = 0;
-        (void) error_set(error, result, "out of memory");
-    } else {
-        for (size_t i = 0; i < list->count; i++) {
-            policies[i] = list->all[i].policy;
-            policies[i].mode = WEIR_ENFORCE;
-        }
-        (void) weir_list_overrides(w, keep_override, &kept);
-        result = weir_set_policies(w, policies, list->count, error);
-    }
-    free(policies);
-    const int put = put_overrides(w, &kept, error);
-    return result != 0 ? result : put;
 }
 
 static bool has(const weir_policy *policy, weir_algorithm algorithm)
@@ -149,51 +68,59 @@ static bool has(const weir_policy *policy, weir_algorithm algorithm)
     return false;
 }
 
-/* Loads the file, and looks at the policy that is asked. */
-static int load(struct engine *e, struct node *node, weir_error *error)
+/* How many entries and units of logs the policy needs: a weir has its memory from the start. */
+static void size_memory(const struct engine *e, weir_options *options)
 {
-    struct listed_policies list = {NULL, 0, 0};
-    int result = set_form(node->w, e->options.policy, e->options.prefix, error);
-    result = result == 0 ? weir_load_policies(node->w, e->options.path, error) : result;
-    if (result == 0 && !listed_policies_take(&list, node->w)) {
-        result = error_set(error, -ENOMEM, "out of memory");
-    }
-    const weir_policy *policy =
-        result == 0 ? listed_policies_find(&list, e->options.policy, strlen(e->options.policy)) : NULL;
-    if (result == 0 && policy == NULL) {
-        result = error_set(error, -ENOENT, "there is no policy \"%s\"", e->options.policy);
-    } else if (result == 0) {
-        e->queues = has(policy, WEIR_LEAKY_BUCKET);
-        result = policy->mode == WEIR_SHADOW ? enforce(node->w, &list, error) : 0;
-    }
-    listed_policies_free(&list);
-    node->policy = weir_find_policy(node->w, e->options.policy);
-    return result;
-}
-
-/* How many entries and units of logs the policy needs; by a probe, as a weir has its memory from the start. */
-static int size_memory(const struct engine *e, weir_options *options, weir_error *error)
-{
-    weir *probe = NULL;
-    unsigned prefix = e->options.prefix;
-    struct listed_policies list = {NULL, 0, 0};
-    int result = engine_probe(e->options.path, e->options.policy, &prefix, &probe, error);
-    if (result == 0 && !listed_policies_take(&list, probe)) {
-        result = error_set(error, -ENOMEM, "out of memory");
-    }
-    const weir_policy *policy =
-        result == 0 ? listed_policies_find(&list, e->options.policy, strlen(e->options.policy)) : NULL;
-    size_t keys = e->options.max_keys, units = LOG_UNITS;
-    for (size_t i = 0; policy != NULL && i < policy->limit_count; i++) {
-        keys += i != 0 ? e->options.max_keys : 0;
-        units +=
-            policy->limits[i].algorithm == WEIR_SLIDING_LOG ? 4 * e->options.max_keys * policy->limits[i].limit : 0;
+    const struct listed_policies *list = &e->options.file->list;
+    size_t keys = 0, units = LOG_UNITS;
+    for (size_t at = 0; at < list->count; at++) {
+        const weir_policy *policy = &list->all[at].policy;
+        for (size_t i = 0; (e->options.gateway || policy == e->options.policy) && i < policy->limit_count; i++) {
+            keys += e->options.max_keys;
+            units +=
+                policy->limits[i].algorithm == WEIR_SLIDING_LOG ? 4 * e->options.max_keys * policy->limits[i].limit : 0;
+        }
     }
     options->max_keys = keys < KEYS_LEAST ? KEYS_LEAST : keys < KEYS_MOST ? keys : KEYS_MOST;
     options->max_log_units = units < LOG_UNITS_MOST ? units : LOG_UNITS_MOST;
-    listed_policies_free(&list);
-    weir_close(probe);
-    return result;
+}
+
+/* Finds the policy that is asked, and its copy for IPv6. */
+static void find_policy(struct engine *e, struct node *node)
+{
+    const char *name = e->options.policy->name;
+    char copy[WEIR_MAX_NAME + 1];
+    node->policy = node->policy6 = weir_find_policy(node->w, name);
+    if (e->options.file->form6 != NULL) {
+        (void) snprintf(copy, sizeof(copy), TRIED_IPV6 "%.*s", (int) (WEIR_MAX_NAME / 2), name + strcspn(name, "/"));
+        node->policy6 = weir_find_policy(node->w, copy);
+    }
+}
+
+/* The policies of the file that the gateway asks, in its order. */
+static void find_gateway_policies(struct engine *e, const weir *w)
+{
+    const struct listed_policies *list = &e->options.file->list;
+    memset(&e->policies, 0, sizeof(e->policies));
+    policy_table_init(&e->policies);
+    for (size_t i = 0; i < list->count; i++) {
+        const char *name = list->all[i].name;
+        struct policy_kind kind;
+        if (strchr(name, '/') == NULL && policy_kind_read(name, &kind) && !policy_table_knows(&e->policies, name) &&
+            e->policies.count < POLICIES_MAX) {
+            policy_table_add(&e->policies, name, &kind);
+        }
+    }
+    for (size_t i = 0; i < e->policies.count; i++) {
+        struct gateway_policy *entry = &e->policies.all[i];
+        const weir_policy *policy = listed_policies_find(list, entry->name, strlen(entry->name));
+        const bool asked = policy != NULL && (e->options.only == NULL || strcmp(e->options.only, entry->name) == 0);
+        entry->id = asked ? weir_find_policy(w, entry->name) : WEIR_NO_POLICY;
+        entry->shadow = policy != NULL && policy->mode == WEIR_SHADOW;
+    }
+    e->rules.policies = &e->policies;
+    e->rules.kinds = e->options.kinds != NULL ? *e->options.kinds : (struct packet_kinds){.count = 0};
+    packet_rules_take(&e->rules, e->policies.count);
 }
 
 static int open_node(struct engine *e, struct node *node, const weir_options *given, weir_error *error)
@@ -210,7 +137,13 @@ static int open_node(struct engine *e, struct node *node, const weir_options *gi
         result = weir_open_on(&options, node->transport, &node->w, error);
         node->transport = result == 0 ? node->transport : NULL;
     }
-    result = result == 0 ? load(e, node, error) : result;
+    result = result == 0 ? tried_file_put(e->options.file, node->w, error) : result;
+    if (result == 0) {
+        find_policy(e, node);
+    }
+    if (result == 0 && e->options.gateway) {
+        find_gateway_policies(e, node->w);
+    }
     node->thread = result == 0 ? weir_attach(node->w) : NULL;
     return result;
 }
@@ -259,8 +192,10 @@ struct engine *engine_open(const struct engine_options *options, uint64_t start_
     weir_options_now.max_threads = THREADS;
     weir_options_now.node_name = "simulated";
     weir_options_now.expected_nodes = options->nodes;
-    int result = size_memory(e, &weir_options_now, error);
-    if (result == 0 && options->nodes > 1) {
+    size_memory(e, &weir_options_now);
+    e->queues = has(options->policy, WEIR_LEAKY_BUCKET);
+    int result = 0;
+    if (options->nodes > 1) {
         e->now_ms = start_ms - (start_ms > WARM_MS ? WARM_MS : 0);
         e->fleet = loopback_fleet_new(clock_ns, e);
         result = e->fleet != NULL ? 0 : error_set(error, -ENOMEM, "out of memory");
@@ -296,16 +231,16 @@ void engine_close(struct engine *e)
     free(e);
 }
 
-/* The bytes of a key: an address is text where the policy's keys are no addresses. */
-static weir_key key_of(struct engine *e, const struct node *node, const struct request *r, char *text)
+/* Bytes of a key of IPv4: an address, or a network. */
+#define IPV4_MOST 5
+
+static weir_key key_of(const struct engine *e, const struct node *node, const struct request *r)
 {
-    if (r->address && e->options.prefix == 0) {
-        unsigned char whole[16] = {0};
-        memcpy(whole, r->key, r->length);
-        (void) inet_ntop(r->length == 4 ? AF_INET : AF_INET6, whole, text, INET6_ADDRSTRLEN);
-        return weir_make_key(node->w, node->policy, text, strlen(text));
+    if (e->options.all) {
+        return weir_make_key(node->w, node->policy, "", 0);
     }
-    return weir_make_key(node->w, node->policy, r->key, r->length);
+    return weir_make_key(node->w, r->address && r->length > IPV4_MOST ? node->policy6 : node->policy, r->key,
+                         r->length);
 }
 
 void engine_begin(struct engine *e, const struct request *requests)
@@ -317,9 +252,96 @@ void engine_prepare(struct engine *e, size_t number)
 {
     const struct node *node = &e->nodes[e->turn];
     e->takers[number] = e->turn;
-    e->keys[number] = key_of(e, node, &e->requests[number], e->texts[number]);
-    weir_prefetch(node->thread, &e->keys[number]);
+    if (!e->options.gateway) {
+        e->keys[number] = key_of(e, node, &e->requests[number]);
+        weir_prefetch(node->thread, &e->keys[number]);
+    }
     e->turn = e->turn + 1 < e->options.nodes ? e->turn + 1 : 0;
+}
+
+/* The sender of a request. A name is as good as an address that is like no other. */
+static struct address sender_of(const struct request *r)
+{
+    struct address from = {.length = 0};
+    if (r->address && r->length == sizeof(from.u.v4.sin_addr)) {
+        from.u.v4.sin_family = AF_INET;
+        memcpy(&from.u.v4.sin_addr, r->key, sizeof(from.u.v4.sin_addr));
+        return from;
+    }
+    from.u.v6.sin6_family = AF_INET6;
+    if (r->address) {
+        memcpy(&from.u.v6.sin6_addr, r->key, sizeof(from.u.v6.sin6_addr));
+        return from;
+    }
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < r->length; i++) {
+        sum = (sum ^ (unsigned char) r->key[i]) * UINT64_C(0x100000001b3);
+    }
+    memcpy(&from.u.v6.sin6_addr, &sum, sizeof(sum));
+    from.u.v6.sin6_addr.s6_addr[0] = 0xfd; /* an address of nobody else's network */
+    return from;
+}
+
+/* Whether all enforced policies that concern a packet let it pass: all of them count it, or none does. */
+static bool ask_enforced(struct engine *e, struct node *node, const struct packet_checks *checks,
+                         const struct request *r, const struct address *from)
+{
+    weir_key keys[WEIR_MAX_KEYS_AT_ONCE];
+    uint64_t costs[WEIR_MAX_KEYS_AT_ONCE];
+    unsigned char bytes[WEIR_MAX_KEYS_AT_ONCE][NETWORK_KEY_SIZE];
+    unsigned char denied_by = 0;
+    uint64_t allowed = 0;
+    for (size_t i = 0; i < checks->count; i++) {
+        keys[i] = packet_rules_key(&e->rules, node->w, checks, i, from, bytes[i]);
+        costs[i] = packet_rules_cost(&e->rules, packet_rules_kind(&e->rules, checks, i), r->kind, (size_t) r->cost);
+    }
+    const weir_requests requests = {keys, costs, checks->count, 1, &allowed, &denied_by};
+    (void) weir_check_requests(node->thread, &requests);
+    for (size_t i = 0; allowed != 0 && i < checks->count; i++) {
+        e->checked[checks->indices[i]]++;
+    }
+    if (allowed == 0 && denied_by < checks->count) {
+        e->checked[checks->indices[denied_by]]++;
+        e->denied[checks->indices[denied_by]]++;
+    }
+    return allowed != 0;
+}
+
+/* Counts what policies in shadow mode would deny of what passes. */
+static void ask_shadow(struct engine *e, struct node *node, const struct packet_group *group, const struct request *r,
+                       const struct address *from)
+{
+    struct packet_checks checks;
+    packet_rules_find(&e->rules, group, true, &checks);
+    for (size_t i = 0; i < checks.count; i++) {
+        unsigned char bytes[NETWORK_KEY_SIZE];
+        weir_verdict verdict;
+        const struct policy_kind *kind = packet_rules_kind(&e->rules, &checks, i);
+        const weir_key key = packet_rules_key(&e->rules, node->w, &checks, i, from, bytes);
+        (void) weir_check(node->thread, &key, packet_rules_cost(&e->rules, kind, r->kind, (size_t) r->cost), &verdict);
+        e->checked[checks.indices[i]]++;
+        e->denied[checks.indices[i]] += verdict.would_deny;
+    }
+}
+
+/* As the gateway decides: apps/gateway/decision.c does so for bursts. */
+static bool decide_packet(struct engine *e, struct node *node, const struct request *r)
+{
+    const struct address from = sender_of(r);
+    struct packet_checks checks;
+    const struct packet_group group = {.v4 = network_is_v4(&from),
+                                       .kind = packet_rules_apart(&e->rules, r->kind),
+                                       .of_all = packet_rules_of_all(node->thread, &from)};
+    packet_rules_find(&e->rules, &group, false, &checks);
+    if ((group.of_all & OF_ALL_DENY) != 0 && !packet_rules_obeys(&e->rules, &checks, &group)) {
+        e->denied_of_all++;
+        return false;
+    }
+    if (checks.count != 0 && !ask_enforced(e, node, &checks, r, &from)) {
+        return false;
+    }
+    ask_shadow(e, node, &group, r, &from);
+    return true;
 }
 
 enum decision engine_decide(struct engine *e, size_t number)
@@ -336,6 +358,9 @@ enum decision engine_decide(struct engine *e, size_t number)
     if (node->polled_ms != e->now_ms) {
         poll_node(e, node);
     }
+    if (e->options.gateway) {
+        return decide_packet(e, node, r) ? DECISION_ADMITTED : DECISION_DENIED;
+    }
     if (!e->queues) {
         return weir_check(node->thread, &e->keys[number], r->cost, NULL) ? DECISION_ADMITTED : DECISION_DENIED;
     }
@@ -343,6 +368,24 @@ enum decision engine_decide(struct engine *e, size_t number)
         return DECISION_DENIED;
     }
     return wait_ns != 0 ? DECISION_DELAYED : DECISION_ADMITTED;
+}
+
+size_t engine_policies(const struct engine *e, struct engine_policy *out, size_t most)
+{
+    size_t count = 0;
+    for (size_t i = 0; e->options.gateway && i < e->policies.count && count < most; i++) {
+        const struct gateway_policy *entry = &e->policies.all[i];
+        if (entry->id != WEIR_NO_POLICY) {
+            const weir_policy *policy = listed_policies_find(&e->options.file->list, entry->name, strlen(entry->name));
+            out[count++] = (struct engine_policy){policy, e->checked[i], e->denied[i]};
+        }
+    }
+    return count;
+}
+
+uint64_t engine_denied_of_all(const struct engine *e)
+{
+    return e->denied_of_all;
 }
 
 static weir_stats stats_of(const struct node *node)

@@ -11,15 +11,19 @@
 #include <weir/weir.h>
 
 #include "../trace/merge.h"
+#include "tried_file.h"
 
 #define NODES_MOST 64
 
 struct engine_options {
-    const char *path;   /* the policy file */
-    const char *policy; /* whose limits are asked */
+    const struct tried_file *file;
+    const weir_policy *policy; /* that is asked */
     unsigned nodes;
-    size_t max_keys; /* that are counted at once */
-    unsigned prefix; /* of IPv6 addresses as keys, in bits; 0: the keys are no addresses */
+    size_t max_keys;                  /* that are counted at once */
+    bool all;                         /* all requests have one key */
+    bool gateway;                     /* all policies are asked, as weir-gateway asks them */
+    const char *only;                 /* of the gateway's policies this one alone; NULL: all of them */
+    const struct packet_kinds *kinds; /* of packets, for the gateway */
 };
 
 struct engine;
@@ -38,16 +42,22 @@ void engine_prepare(struct engine *e, size_t number);
 
 enum decision engine_decide(struct engine *e, size_t number);
 
+/* What became of requests by one of the gateway's policies. */
+struct engine_policy {
+    const weir_policy *policy;
+    uint64_t checked, denied; /* in shadow mode: what it would have denied */
+};
+
+/* The gateway's policies that are asked, up to `most`. Returns how many there are; 0: not played as the gateway. */
+size_t engine_policies(const struct engine *e, struct engine_policy *out, size_t most);
+
+/* Requests that an override of all policies denied, and none of them. */
+uint64_t engine_denied_of_all(const struct engine *e);
+
 /* Checks denied for want of memory, of all nodes. */
 uint64_t engine_untracked(const struct engine *e);
 
 /* Entries evicted that had part of their limit in use, of all nodes. */
 uint64_t engine_evicted(const struct engine *e);
-
-/*
- * Opens a weir that counts nothing, and loads the file into it: for the policies' names and limits. *prefix becomes 0
- * where the names of the file's overrides are no addresses. 0, or a negative errno. The caller closes *out.
- */
-int engine_probe(const char *path, const char *policy, unsigned *prefix, weir **out, weir_error *error);
 
 #endif

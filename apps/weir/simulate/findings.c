@@ -13,6 +13,9 @@ const unsigned peak_ppm[PEAK_COUNT] = {500000, 900000, 990000, 999000, 1000000};
 /* What rounding adds to a level: see candidates.c. */
 #define LEVEL_ROUNDING 1e-3
 
+/* A key that comes so often at most comes once or twice. */
+#define RARE 2
+
 unsigned findings_ppm(uint64_t part, uint64_t whole)
 {
     return whole != 0 ? (unsigned) ((double) part / (double) whole * PPM) : 0;
@@ -79,6 +82,9 @@ static void count_keys(struct findings *out, const struct replay *r)
         const struct client *client = &c->all[i];
         if (clients_sampled(c, client)) {
             out->known++;
+            out->known_requests += client->requests;
+            out->rare += client->requests <= RARE;
+            out->rare_requests += client->requests <= RARE ? client->requests : 0;
             out->limited += client->denied != 0;
             out->limited_old += client->denied_old != 0;
             out->only_new += client->denied != 0 && client->denied_old == 0;
@@ -163,7 +169,7 @@ bool findings_make(struct findings *out, const struct replay *r)
     *out = (struct findings){NULL};
     bool good = find_top(out, r) && find_peaks(out, r);
     count_keys(out, r);
-    for (size_t i = 0; good && i < r->sides[SIDE_NEW].policy->limit_count; i++) {
+    for (size_t i = 0; good && i < r->clients.row_count; i++) {
         good = find_limit(&out->limits[i], r, out, i);
     }
     return good;

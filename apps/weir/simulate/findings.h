@@ -27,7 +27,8 @@ struct findings {
     uint64_t keys;    /* all keys */
     uint64_t limited; /* keys that the policy denied a request of */
     uint64_t limited_old, only_new, only_old;
-    uint32_t peaks[PEAK_COUNT]; /* requests in the busiest second */
+    uint64_t known_requests, rare, rare_requests; /* of the known keys; of those that came once or twice */
+    uint32_t peaks[PEAK_COUNT];                   /* requests in the busiest second */
     struct limit_finding limits[WEIR_MAX_LIMITS];
 };
 

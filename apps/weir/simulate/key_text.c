@@ -10,13 +10,16 @@
 #define IPV4_SIZE 4
 #define IPV6_SIZE 16
 
+/* An address, the first bytes of one, or a network: an address and one byte with its prefix. */
 static void write_address(char *out, const char *key, size_t length)
 {
     unsigned char whole[IPV6_SIZE] = {0};
-    memcpy(whole, key, length);
-    (void) inet_ntop(length == IPV4_SIZE ? AF_INET : AF_INET6, whole, out, INET6_ADDRSTRLEN);
-    if (length != IPV4_SIZE && length != IPV6_SIZE) {
-        (void) sprintf(out + strlen(out), "/%zu", 8 * length);
+    const bool v4 = length <= IPV4_SIZE + 1;
+    const size_t size = v4 ? IPV4_SIZE : IPV6_SIZE;
+    memcpy(whole, key, length < size ? length : size);
+    (void) inet_ntop(v4 ? AF_INET : AF_INET6, whole, out, INET6_ADDRSTRLEN);
+    if (length != size) {
+        (void) sprintf(out + strlen(out), "/%zu", length > size ? (size_t) (unsigned char) key[size] : 8 * length);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #define KEY_TEXT_SIZE 800 /* of the longest key, every byte of it escaped */
 
-/* `address`: the key is an address of 4 bytes, or the first `length` bytes of one of 16. Returns `out`. */
+/* `address`: the key is an address or a network, as fields_set_address() makes them. Returns `out`. */
 char *key_text(char out[KEY_TEXT_SIZE], const char *key, size_t length, bool address);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "../listed_policies.h"
+#include "../../gateway/kinds/packet_kind.h"
 #include "candidates.h"
 #include "choices.h"
 #include "clients.h"
@@ -17,8 +17,8 @@ enum { SIDE_NEW, SIDE_OLD, SIDES };
 
 struct side {
     struct engine_options options;
-    struct listed_policies list;
-    const weir_policy *policy; /* in `list` */
+    struct tried_file file;
+    const weir_policy *policy; /* in the file */
     struct engine *engine;     /* NULL before the first request */
     uint64_t denied, delayed, denied_units;
 };
@@ -34,12 +34,15 @@ struct replay {
     FILE *decisions; /* NULL: not wanted */
     uint64_t requests, units, first_ms, last_ms;
     uint64_t denied_both;
+    bool gateway;              /* the files are played as weir-gateway plays them */
+    struct packet_kinds kinds; /* for the gateway */
     bool failed, interrupted;
     weir_error error; /* where it failed */
 };
 
-/* Reads the policy files and makes the tables. Returns an exit code; where it is not CODE_GOOD a sentence is told. */
-int replay_open(struct replay *r, const struct choices *choices, struct output *out);
+/* Reads the policy files and makes the tables; choices of traces that follow from the files are made. Returns an exit
+ * code; where it is not CODE_GOOD a sentence is told. */
+int replay_open(struct replay *r, struct choices *choices, struct output *out);
 void replay_close(struct replay *r);
 
 /* merge_fn and merge_pause_fn, with a struct replay. */

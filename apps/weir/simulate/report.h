@@ -4,11 +4,15 @@
 #define WEIR_SIMULATE_REPORT_H
 
 #include "../quantity.h"
+#include "../trace/packets.h"
 #include "findings.h"
+
+struct doubts;
 
 struct report {
     const struct replay *replay;
     const struct findings *findings;
+    const struct doubts *doubts;
     const struct trace *traces;
     size_t trace_count;
     struct merge_counts counts;
@@ -19,6 +23,20 @@ struct report {
 void report_text(struct output *out, const struct report *report);
 /* The fields of the one object of JSON. */
 void report_data(struct output *out, const struct report *report);
+
+/* Writes where requests of a capture go: "203.0.113.9:27015". Returns `out`. */
+#define REPORT_SERVICE_SIZE 80
+const char *report_service(char out[REPORT_SERVICE_SIZE], const struct service *service);
+
+/* The most policies that a gateway asks. */
+#define GATEWAY_POLICIES 32
+
+/* What is left out of captures, in words and as fields of JSON. */
+#define LEFT_OUT_WORDS 4
+extern const struct left_out_word {
+    enum datagram_kind kind;
+    const char *words, *field;
+} report_left_out[LEFT_OUT_WORDS];
 
 /* Writes "2026-11-25 10:00:00", in UTC. Returns `out`. */
 #define REPORT_TIME_SIZE 32

@@ -1,8 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See report.h: the JSON. Shares are in millionths, as JSON has no exact fractions. */
 #include "../describe.h"
+#include "doubts.h"
 #include "key_text.h"
 #include "report.h"
+
+static void tell_packets(struct output *out, const struct trace *t)
+{
+    char text[REPORT_SERVICE_SIZE];
+    bool found;
+    const struct service *service = packets_service(t->packets, &found);
+    const struct packet_counts *counts = packets_counts(t->packets);
+    output_string(out, "service", report_service(text, service));
+    output_flag(out, "service_found", found);
+    output_open(out, "left_out", '{');
+    for (size_t i = 0; i < LEFT_OUT_WORDS; i++) {
+        output_number(out, report_left_out[i].field, counts->kinds[report_left_out[i].kind]);
+    }
+    output_number(out, "elsewhere", counts->elsewhere);
+    output_close(out, '}');
+}
 
 static void tell_traces(struct output *out, const struct report *report)
 {
@@ -15,9 +32,17 @@ static void tell_traces(struct output *out, const struct report *report)
         output_number(out, "lines", t->line_count);
         output_number(out, "requests", t->record_count);
         output_number(out, "malformed", t->malformed_count);
+        output_number(out, "without_client", t->clientless_count);
+        output_number(out, "no_addresses", t->foreign_count);
+        if (t->foreign_count != 0) {
+            output_string(out, "no_address_example", t->foreign);
+        }
         if (t->example_line != 0) {
             output_number(out, "malformed_line", t->example_line);
             output_string(out, "malformed_example", t->example);
+        }
+        if (t->packets != NULL) {
+            tell_packets(out, t);
         }
         if (t->failed) {
             output_string(out, "error", t->fault.text);
@@ -27,17 +52,56 @@ static void tell_traces(struct output *out, const struct report *report)
     output_close(out, ']');
     output_number(out, "reordered", report->counts.reordered);
     output_number(out, "late", report->counts.late);
+    output_number(out, "set_back", report->counts.set_back);
     output_number(out, "leaps", report->counts.leaps);
+}
+
+static void tell_doubts(struct output *out, const struct doubts *doubts)
+{
+    output_open(out, "doubts", '[');
+    for (size_t i = 0; i < doubts->count; i++) {
+        output_open(out, NULL, '{');
+        output_number(out, "code", (uint64_t) doubts->all[i].code);
+        output_string(out, "words", doubts->all[i].text);
+        output_close(out, '}');
+    }
+    output_close(out, ']');
+}
+
+static void tell_gateway(struct output *out, const struct side *side)
+{
+    struct engine_policy policies[GATEWAY_POLICIES];
+    const size_t count = side->engine != NULL ? engine_policies(side->engine, policies, GATEWAY_POLICIES) : 0;
+    output_open(out, "policies", '[');
+    for (size_t i = 0; i < count; i++) {
+        struct sentence s = {.length = 0};
+        describe_limits(&s, policies[i].policy->limits, policies[i].policy->limit_count);
+        output_open(out, NULL, '{');
+        output_string(out, "policy", policies[i].policy->name);
+        output_string(out, "words", s.text);
+        output_flag(out, "shadow", policies[i].policy->mode == WEIR_SHADOW);
+        output_number(out, "checked", policies[i].checked);
+        output_number(out, "denied", policies[i].denied);
+        output_close(out, '}');
+    }
+    output_close(out, ']');
+    output_number(out, "denied_of_all", side->engine != NULL ? engine_denied_of_all(side->engine) : 0);
 }
 
 static void tell_side(struct output *out, const char *name, const struct side *side, uint64_t limited)
 {
     struct sentence s = {.length = 0};
-    describe_limits(&s, side->policy->limits, side->policy->limit_count);
     output_open(out, name, '{');
-    output_string(out, "policy", side->policy->name);
-    output_string(out, "file", side->options.path);
-    output_string(out, "words", s.text);
+    if (side->options.gateway) {
+        tell_gateway(out, side);
+    } else {
+        output_string(out, "policy", side->policy->name);
+    }
+    output_string(out, "file", side->file.path);
+    if (!side->options.gateway) {
+        describe_limits(&s, side->policy->limits, side->policy->limit_count);
+        output_string(out, "words", s.text);
+    }
     output_number(out, "nodes", side->options.nodes);
     output_number(out, "denied", side->denied);
     output_number(out, "denied_units", side->denied_units);
@@ -116,7 +180,7 @@ static void tell_limits(struct output *out, const struct report *report)
     const struct replay *r = report->replay;
     output_number(out, "through_ppm", r->choices->through_ppm);
     output_open(out, "limits", '[');
-    for (size_t i = 0; i < r->sides[SIDE_NEW].policy->limit_count; i++) {
+    for (size_t i = 0; i < r->clients.row_count; i++) {
         const struct candidates *c = &r->candidates[i];
         const struct limit_finding *found = &report->findings->limits[i];
         output_open(out, NULL, '{');
@@ -142,6 +206,7 @@ void report_data(struct output *out, const struct report *report)
     const struct findings *f = report->findings;
     output_open(out, NULL, '{');
     tell_traces(out, report);
+    tell_doubts(out, report->doubts);
     output_flag(out, "interrupted", r->interrupted);
     output_number(out, "requests", r->requests);
     output_number(out, "units", r->units);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* See report.h: the tables. */
+#include <arpa/inet.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -8,6 +9,7 @@
 
 #include "../describe.h"
 #include "base/plain.h"
+#include "doubts.h"
 #include "key_text.h"
 #include "report.h"
 
@@ -116,12 +118,66 @@ static void put_trace(struct output *out, const struct trace *t)
         quantity_number(&s, t->malformed_count);
         output_text(out, ", %s malformed", s.text);
     }
+    if (t->clientless_count != 0) {
+        s.length = 0;
+        quantity_number(&s, t->clientless_count);
+        output_text(out, ", %s without a client", s.text);
+    }
     output_text(out, "\n");
     if (t->example_line != 0) {
         output_text(out, "  line %llu is malformed: ", (unsigned long long) t->example_line);
         output_styled(out, STYLE_BAD, t->example);
         output_text(out, "\n");
     }
+}
+
+/* "203.0.113.9:27015", "[2001:db8::1]:27015", "any address, port 27015" */
+const char *report_service(char out[REPORT_SERVICE_SIZE], const struct service *service)
+{
+    char address[INET6_ADDRSTRLEN] = "";
+    const bool v6 = service->address.length == 16;
+    if (service->address.length != 0) {
+        (void) inet_ntop(v6 ? AF_INET6 : AF_INET, service->address.bytes, address, sizeof(address));
+    }
+    if (service->address.length == 0) {
+        (void) snprintf(out, REPORT_SERVICE_SIZE, "port %u of any address", service->port);
+    } else if (service->port == 0) {
+        (void) snprintf(out, REPORT_SERVICE_SIZE, "any port of %s", address);
+    } else {
+        (void) snprintf(out, REPORT_SERVICE_SIZE, v6 ? "[%s]:%u" : "%s:%u", address, service->port);
+    }
+    return out;
+}
+
+const struct left_out_word report_left_out[LEFT_OUT_WORDS] = {{DATAGRAM_TCP, "TCP", "tcp"},
+                                                              {DATAGRAM_ICMP, "ICMP", "icmp"},
+                                                              {DATAGRAM_FRAGMENT, "later fragments", "fragments"},
+                                                              {DATAGRAM_OTHER, "other protocols", "other_protocols"}};
+
+static void put_left_out(struct output *out, uint64_t count, const char *words, bool *any)
+{
+    struct sentence s = {.length = 0};
+    if (count != 0) {
+        quantity_number(&s, count);
+        output_text(out, "%s%s %s", *any ? ", " : "  left out: ", s.text, words);
+        *any = true;
+    }
+}
+
+/* Where the datagrams of a capture go that are requests, and what else there was. */
+static void put_packets(struct output *out, const struct trace *t)
+{
+    char text[REPORT_SERVICE_SIZE];
+    bool found, any = false;
+    const struct service *service = packets_service(t->packets, &found);
+    const struct packet_counts *counts = packets_counts(t->packets);
+    output_text(out, "  datagrams to %s%s\n", report_service(text, service),
+                found ? ", where most of them go (--to and --port name another service)" : "");
+    for (size_t i = 0; i < LEFT_OUT_WORDS; i++) {
+        put_left_out(out, counts->kinds[report_left_out[i].kind], report_left_out[i].words, &any);
+    }
+    put_left_out(out, counts->elsewhere, "to elsewhere", &any);
+    output_text(out, any ? "\n" : "");
 }
 
 static void put_traces(struct output *out, const struct report *report)
@@ -131,6 +187,9 @@ static void put_traces(struct output *out, const struct report *report)
     struct sentence s = {.length = 0};
     for (size_t i = 0; i < report->trace_count; i++) {
         put_trace(out, &report->traces[i]);
+        if (report->traces[i].packets != NULL && report->traces[i].record_count != 0) {
+            put_packets(out, &report->traces[i]);
+        }
     }
     quantity_number(&s, r->requests);
     sentence_add(&s, " %s of %s", plain_number(r->requests, "request", "requests"),
@@ -142,13 +201,59 @@ static void put_traces(struct output *out, const struct report *report)
         output_text(out, "  %llu came out of order and were put in order\n",
                     (unsigned long long) report->counts.reordered);
     }
-    if (report->counts.late != 0) {
-        output_text(out, "  %llu came more than %d seconds late\n", (unsigned long long) report->counts.late,
-                    MERGE_WAIT_S);
+    const uint64_t late = report->counts.late - report->counts.set_back;
+    if (late != 0) {
+        s.length = 0;
+        quantity_duration(&s, r->choices->late_s * UINT64_C(1000000000));
+        output_text(out, "  %llu came more than %s late and were left out\n", (unsigned long long) late, s.text);
+    }
+    if (late != 0 && report->counts.shortened_s != 0) {
+        output_text(out, "  (of so many requests at once there was room for %llu seconds at least)\n",
+                    (unsigned long long) report->counts.shortened_s);
+    }
+    if (report->counts.set_back != 0) {
+        output_text(out, "  %llu were left out: the clock was set back, as local times are\n",
+                    (unsigned long long) report->counts.set_back);
     }
     if (report->counts.leaps != 0) {
-        output_text(out, "  %llu were left out: their times are a year ahead of the others\n",
+        output_text(out, "  %llu were left out: most of those around them have other times\n",
                     (unsigned long long) report->counts.leaps);
+    }
+}
+
+static void put_doubts(struct output *out, const struct doubts *doubts)
+{
+    for (size_t i = 0; i < doubts->count; i++) {
+        output_text(out, "  ");
+        output_styled(out, STYLE_BAD, doubts->all[i].text);
+        output_text(out, "\n");
+    }
+}
+
+/* The gateway's policies, each with what it denied. */
+static void put_gateway(struct output *out, const struct side *side)
+{
+    struct engine_policy policies[GATEWAY_POLICIES];
+    char heading[300];
+    const size_t count = engine_policies(side->engine, policies, GATEWAY_POLICIES);
+    const uint64_t of_all = engine_denied_of_all(side->engine);
+    (void) snprintf(heading, sizeof(heading), "policies of %s", side->file.path);
+    output_text(out, "\n");
+    output_styled(out, STYLE_NAME, heading);
+    output_text(out, ", as weir-gateway plays them\n");
+    for (size_t i = 0; i < count; i++) {
+        struct sentence s = {.length = 0};
+        const bool shadow = policies[i].policy->mode == WEIR_SHADOW;
+        describe_limits(&s, policies[i].policy->limits, policies[i].policy->limit_count);
+        output_text(out, "  %s: %s\n", policies[i].policy->name, s.text);
+        s.length = 0;
+        quantity_number(&s, policies[i].denied);
+        sentence_add(&s, " of ");
+        quantity_number(&s, policies[i].checked);
+        output_text(out, "    %s %s\n", shadow ? "in shadow mode: would deny" : "denies", s.text);
+    }
+    if (of_all != 0) {
+        output_text(out, "  * (overrides of all policies)\n    denies %llu\n", (unsigned long long) of_all);
     }
 }
 
@@ -157,11 +262,15 @@ static void put_side(struct output *out, const struct report *report, const stru
     const struct replay *r = report->replay;
     struct sentence s = {.length = 0};
     char heading[300], share[SHARE_SIZE];
-    describe_limits(&s, side->policy->limits, side->policy->limit_count);
-    (void) snprintf(heading, sizeof(heading), "policy %s of %s", side->policy->name, side->options.path);
-    output_text(out, "\n");
-    output_styled(out, STYLE_NAME, heading);
-    output_text(out, ": %s\n", s.text);
+    if (r->gateway) {
+        put_gateway(out, side);
+    } else {
+        describe_limits(&s, side->policy->limits, side->policy->limit_count);
+        (void) snprintf(heading, sizeof(heading), "policy %s of %s", side->policy->name, side->file.path);
+        output_text(out, "\n");
+        output_styled(out, STYLE_NAME, heading);
+        output_text(out, ": %s\n", s.text);
+    }
     if (side->options.nodes > 1) {
         output_text(out, "  on %u nodes, which take requests in turn\n", side->options.nodes);
     }
@@ -342,13 +451,13 @@ static void put_ladder(struct output *out, const struct candidates *c, const str
 static void put_limits(struct output *out, const struct report *report)
 {
     const struct replay *r = report->replay;
-    const struct weir_policy *policy = r->sides[SIDE_NEW].policy;
-    for (size_t i = 0; i < policy->limit_count; i++) {
+    const size_t count = r->clients.row_count;
+    for (size_t i = 0; i < count; i++) {
         const struct candidates *c = &r->candidates[i];
         const struct limit_finding *found = &report->findings->limits[i];
         struct sentence s = {.length = 0};
         sentence_add(&s, "Limits that would have let %g%% through", r->choices->through_ppm / 1e4);
-        if (policy->limit_count > 1) {
+        if (count > 1) {
             sentence_add(&s, ", for limit %zu by itself", i + 1);
         }
         put_heading(out, s.text);
@@ -370,6 +479,7 @@ void report_text(struct output *out, const struct report *report)
     const struct findings *f = report->findings;
     const int width = width_of();
     put_traces(out, report);
+    put_doubts(out, report->doubts);
     put_side(out, report, &report->replay->sides[SIDE_NEW], f->limited);
     if (report->replay->side_count > 1) {
         put_side(out, report, &report->replay->sides[SIDE_OLD], f->limited_old);
@@ -378,6 +488,9 @@ void report_text(struct output *out, const struct report *report)
     put_timeline(out, report, width);
     if (f->top_count != 0) {
         put_top(out, report, width);
+    }
+    if (doubts_short(report)) {
+        return; /* there is no rate to tell */
     }
     put_heading(out, "Requests of a key in its busiest second");
     output_text(out, "  half of the keys %u, 90%% %u, 99%% %u, 99.9%% %u, all %u\n", f->peaks[0], f->peaks[1],

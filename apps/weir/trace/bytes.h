@@ -11,7 +11,7 @@ struct bytes;
 
 /* What went wrong, as a sentence. */
 struct fault {
-    char text[240];
+    char text[600];
 };
 
 /* Opens a path, or standard input for "-". NULL: *fault says why. */

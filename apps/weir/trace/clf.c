@@ -4,6 +4,9 @@
  *
  *     198.51.100.7 - alice [25/Nov/2026:10:00:00 +0000] "GET /x HTTP/1.1" 200 1234 "https://from/" "curl/8"
  *
+ * The client is the first address before the time: a name of a virtual host may stand before it, and behind it the rest
+ * of a list, as of X-Forwarded-For. Where there is no address it is the first word, the name of a host.
+ *
  * A line is read up to its status always, so that a cut line is malformed, and beyond that for the key and the cost
  * alone.
  */
@@ -17,6 +20,60 @@ struct clf {
     struct span user, request;
     const char *behind; /* the status */
 };
+
+/* Words before the time among which the client's address is. */
+#define WORDS_MOST 4
+
+/* A word, or what stands in quotes. Returns what is behind it: a space, or `end`. */
+static const char *read_word(const char *at, const char *end, struct span *out)
+{
+    const char *quote = at < end && *at == '"' ? memchr(at + 1, '"', (size_t) (end - at - 1)) : NULL;
+    const char *stop = quote != NULL ? quote + 1 : memchr(at, ' ', (size_t) (end - at));
+    stop = stop != NULL ? stop : end;
+    *out = (struct span){at, (size_t) (stop - at)};
+    return stop;
+}
+
+/* What a line has before its time. */
+struct head {
+    struct span client;
+    struct address_bytes address; /* of the client */
+    bool known;                   /* the client is an address */
+    const char *behind;           /* the space behind the client */
+};
+
+/*
+ * Finds the client. `hosted`: a host stands before the client on most lines, and may be an address. False: the line has
+ * no word with a space behind it.
+ */
+static bool find_client(const char *line, const char *end, bool hosted, struct head *out)
+{
+    const char *stop = read_word(line, end, &out->client);
+    if (stop == line) {
+        return false;
+    }
+    struct span word = out->client;
+    out->behind = stop;
+    out->known = fields_read_address(word, &out->address);
+    for (int i = 1; (!out->known || (hosted && i == 1)) && i < WORDS_MOST && stop < end && stop[-1] != ','; i++) {
+        struct address_bytes address;
+        stop = read_word(stop + 1, end, &word);
+        if (word.length == 0 || (word.length == 1 && *word.text == '-')) {
+            break;
+        }
+        if (fields_read_address(word, &address)) {
+            out->known = true;
+            out->address = address;
+            out->client = word;
+            out->behind = stop;
+        }
+    }
+    /* "198.51.100.7, 203.0.113.9 - -": the rest of a list */
+    while (out->behind < end && out->behind[-1] == ',') {
+        out->behind = read_word(out->behind + 1, end, &word);
+    }
+    return out->client.length != 0 && out->behind < end && *out->behind == ' ';
+}
 
 /* From the space behind the client to the bracket before the time. A name of a user may have spaces and brackets. */
 static const char *find_time(struct line_reader *reader, const char *at, const char *end, struct record *out)
@@ -72,6 +129,9 @@ static bool take_key(struct line_reader *reader, const struct clf *clf, const ch
         }
         fields_text(out, header);
         return true;
+    case KEY_ALL:
+        fields_all(out);
+        return true;
     default:
         return false;
     }
@@ -92,14 +152,15 @@ static bool take_size(const char *status, const char *end, struct record *out)
 
 enum line clf_read(struct line_reader *reader, const char *line, const char *end, struct record *out)
 {
-    const char *space = memchr(line, ' ', (size_t) (end - line));
+    struct head head;
     if (line == end) {
         return LINE_EMPTY;
     }
-    if (space == NULL || space == line) {
+    if (!find_client(line, end, reader->hosted, &head)) {
         return LINE_MALFORMED;
     }
-    const char *time = find_time(reader, space + 1, end, out);
+    reader->found_host = head.client.text != line;
+    const char *time = find_time(reader, head.behind + 1, end, out);
     if (time == NULL) {
         return LINE_MALFORMED;
     }
@@ -116,10 +177,13 @@ enum line clf_read(struct line_reader *reader, const char *line, const char *end
     if (reader->selection->bytes && !take_size(quote + 2, end, out)) {
         return LINE_MALFORMED;
     }
-    if (reader->selection->key == KEY_ADDRESS) {
-        fields_address(out, (struct span){line, (size_t) (space - line)}, reader->selection->prefix, reader->scratch);
+    if (reader->selection->key == KEY_ADDRESS && head.known) {
+        fields_set_address(out, &head.address, reader->selection, reader->scratch);
         return LINE_RECORD;
     }
-    const struct clf clf = {user_of(space + 1, time), {request + 1, (size_t) (quote - request - 1)}, quote + 2};
+    if (reader->selection->key == KEY_ADDRESS) {
+        return fields_address(out, head.client, reader->selection, reader->scratch) ? LINE_RECORD : LINE_NO_CLIENT;
+    }
+    const struct clf clf = {user_of(head.behind + 1, time), {request + 1, (size_t) (quote - request - 1)}, quote + 2};
     return take_key(reader, &clf, end, out) ? LINE_RECORD : LINE_MALFORMED;
 }

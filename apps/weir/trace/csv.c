@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lines of time,key or time,key,cost. A key may stand in quotes, in which "" is a quote. A first line may be names. */
+/*
+ * Lines of time,key or time,key,cost. A key may stand in quotes, in which "" is a quote. A first line may be names.
+ * A key that is an address is one; where keys are addresses, others may stand beside them.
+ */
 #include <string.h>
 #include <strings.h>
 
@@ -33,6 +36,7 @@ enum line csv_read(struct line_reader *reader, const char *line, const char *end
 {
     char unused[KEY_MOST + 1];
     struct span time, key, cost;
+    struct address_bytes address;
     const char *next;
     if (line == end || *line == '#') {
         return LINE_EMPTY;
@@ -47,8 +51,14 @@ enum line csv_read(struct line_reader *reader, const char *line, const char *end
         !read_field(next, end, reader->scratch, &key, &next)) {
         return LINE_MALFORMED;
     }
-    fields_text(out, key);
     out->cost = 1;
+    if (reader->selection->key == KEY_ALL) {
+        fields_all(out);
+    } else if (reader->selection->key == KEY_ADDRESS && fields_read_address(key, &address)) {
+        fields_set_address(out, &address, reader->selection, reader->scratch);
+    } else {
+        fields_text(out, key);
+    }
     if (next != NULL && (!read_field(next, end, unused, &cost, &next) || !fields_number(cost, &out->cost))) {
         return LINE_MALFORMED;
     }

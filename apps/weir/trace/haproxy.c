@@ -4,6 +4,10 @@
  *
  *     Nov 25 10:00:00 lb haproxy[14]: 198.51.100.7:40000 [25/Nov/2026:10:00:00.655] web app/s1 10/0/30/69/109 200 2750
  *         - - ---- 1/1/1/1/0 0/0 {curl/8} {} "GET /x HTTP/1.1"
+ *
+ * and its TCP log, of a connection when it ends:
+ *
+ *     198.51.100.7:40000 [25/Nov/2026:10:00:00.655] front back/s1 0/0/5007 212 -- 0/0/0/0/3 0/0
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +15,7 @@
 #include "formats.h"
 
 /* The fields behind the time, counted from 0. */
-enum { SIZE_AT = 4 };
+enum { TCP_TIMES_AT = 2, TCP_SIZE_AT = 3, SIZE_AT = 4 };
 
 /* The bracket before the time. */
 static const char *find_time(struct line_reader *reader, const char *line, const char *end, struct record *out)
@@ -75,30 +79,57 @@ static bool captured(const char *at, const char *end, long number, struct span *
     return true;
 }
 
-static bool take_key(struct line_reader *reader, struct span client, const char *behind, const char *end,
-                     struct record *out)
+/* Whether the fields are those of a TCP log, where there is no request: three times, and a number of bytes. */
+static bool is_tcp(const char *at, const char *end)
+{
+    const struct span times = field_of(at, end, TCP_TIMES_AT);
+    const struct span size = field_of(at, end, TCP_SIZE_AT);
+    unsigned slashes = 0;
+    bool numbers = size.length != 0 && size.text[size.length - 1] >= '0' && size.text[size.length - 1] <= '9';
+    for (size_t i = 0; i < times.length; i++) {
+        slashes += times.text[i] == '/';
+        numbers = numbers && strchr("0123456789/+-", times.text[i]) != NULL && times.text[i] != '\0';
+    }
+    return numbers && slashes == 2;
+}
+
+/* The key of a connection, which has no request. */
+static enum line take_client(struct line_reader *reader, struct span client, struct record *out)
+{
+    if (reader->selection->key == KEY_ADDRESS) {
+        return fields_address(out, client, reader->selection, reader->scratch) ? LINE_RECORD : LINE_NO_CLIENT;
+    }
+    fields_all(out);
+    return reader->selection->key == KEY_ALL ? LINE_RECORD : LINE_MALFORMED;
+}
+
+/* `request`: its first quote; NULL: there is none. */
+static enum line take_key(struct line_reader *reader, struct span client, const char *behind, const char *request,
+                          const char *end, struct record *out)
 {
     const struct selection *s = reader->selection;
-    const char *request = memchr(behind, '"', (size_t) (end - behind));
     const char *quote = request != NULL ? fields_quote_end(request + 1, end) : NULL;
     struct span header;
     if (quote == NULL) {
-        return false;
+        return LINE_MALFORMED;
     }
+    const struct span target = fields_target((struct span){request + 1, (size_t) (quote - request - 1)});
     switch (s->key) {
     case KEY_ADDRESS:
-        fields_address(out, client, s->prefix, reader->scratch);
-        return true;
+        return fields_address(out, client, s, reader->scratch) ? LINE_RECORD : LINE_NO_CLIENT;
     case KEY_PATH:
-        return fields_path(out, fields_target((struct span){request + 1, (size_t) (quote - request - 1)}), s->depth);
+        return fields_path(out, target, s->depth) ? LINE_RECORD : LINE_MALFORMED;
     case KEY_HEADER:
         if (!captured(behind, request, strtol(s->key_name, NULL, 10), &header)) {
-            return false;
+            return LINE_MALFORMED;
         }
         fields_text(out, header);
-        return true;
+        return LINE_RECORD;
+    case KEY_ALL:
+        fields_all(out);
+        return LINE_RECORD;
     default:
-        return false;
+        return LINE_MALFORMED;
     }
 }
 
@@ -119,8 +150,10 @@ enum line haproxy_read(struct line_reader *reader, const char *line, const char 
     behind += 2;
     out->whole = false;
     out->cost = 1;
+    const char *request = memchr(behind, '"', (size_t) (end - behind));
+    const bool tcp = request == NULL && is_tcp(behind, end);
     if (reader->selection->bytes) {
-        struct span size = field_of(behind, end, SIZE_AT);
+        struct span size = field_of(behind, end, tcp ? TCP_SIZE_AT : SIZE_AT);
         if (size.length != 0 && *size.text == '+') { /* option logasap: more followed */
             size = (struct span){size.text + 1, size.length - 1};
         }
@@ -128,5 +161,5 @@ enum line haproxy_read(struct line_reader *reader, const char *line, const char 
             return LINE_MALFORMED;
         }
     }
-    return take_key(reader, client, behind, end, out) ? LINE_RECORD : LINE_MALFORMED;
+    return tcp ? take_client(reader, client, out) : take_key(reader, client, behind, request, end, out);
 }

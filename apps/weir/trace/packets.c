@@ -8,6 +8,8 @@
 #include <pcap/pcap.h>
 #endif
 
+#include "../../gateway/kinds/packet_kind.h"
+
 bool packets_detect(const unsigned char *bytes, size_t size)
 {
     static const unsigned char marks[][4] = {{0xa1, 0xb2, 0xc3, 0xd4},
@@ -25,11 +27,30 @@ bool packets_detect(const unsigned char *bytes, size_t size)
 
 #ifdef WEIR_HAS_PCAP
 
+/* So many datagrams tell where the service is. */
+#define LOOKED_AT (1 << 16)
+
+/* A datagram, as far as requests are made of it. */
+struct looked {
+    uint64_t time_ms;
+    struct address_bytes from, to;
+    uint16_t to_port;
+    unsigned char kind; /* see struct record */
+    size_t size;
+};
+
 struct packets {
     pcap_t *pcap;
     const struct selection *selection;
     int link;
-    char scratch[16];
+    struct service service;
+    bool found;            /* the service is what most datagrams go to */
+    struct looked *looked; /* datagrams that were looked at to find it; NULL: none was */
+    size_t looked_count, looked_at;
+    int ended; /* what reading on gave then: 1: there is more; else as packets_next */
+    struct fault fault;
+    struct packet_counts counts;
+    char scratch[KEY_MOST + 1];
 };
 
 struct packets *packets_open(FILE *file, const struct selection *selection, struct fault *fault)
@@ -43,7 +64,8 @@ struct packets *packets_open(FILE *file, const struct selection *selection, stru
         free(p);
         return NULL;
     }
-    *p = (struct packets){.pcap = pcap, .selection = selection, .link = pcap_datalink(pcap)};
+    *p = (struct packets){
+        .pcap = pcap, .selection = selection, .link = pcap_datalink(pcap), .service = selection->service, .ended = 1};
     return p;
 }
 
@@ -51,8 +73,20 @@ void packets_close(struct packets *p)
 {
     if (p != NULL) {
         pcap_close(p->pcap);
+        free(p->looked);
         free(p);
     }
+}
+
+const struct service *packets_service(const struct packets *p, bool *found)
+{
+    *found = p->found;
+    return &p->service;
+}
+
+const struct packet_counts *packets_counts(const struct packets *p)
+{
+    return &p->counts;
 }
 
 /* Where the IP header is in an Ethernet frame, behind its VLAN tags; 0: it is no IP. */
@@ -88,25 +122,22 @@ static size_t payload_of(int link, const unsigned char *frame, size_t size)
     }
 }
 
-/* The source address of an IP packet as the key. */
-static bool take_source(struct packets *p, const unsigned char *packet, size_t size, struct record *out)
+/* The kind of a datagram. Bytes that were not captured are taken for zeros, and counted where a kind may look at them.
+ */
+static unsigned char kind_of(struct packets *p, const struct datagram_view *view)
 {
-    const unsigned version = size != 0 ? packet[0] >> 4 : 0;
-    if (version == 4 && size >= 20) {
-        memcpy(p->scratch, packet + 12, 4);
-        out->length = 4;
-    } else if (version == 6 && size >= 40) {
-        memcpy(p->scratch, packet + 8, 16);
-        out->length = p->selection->prefix / 8;
-    } else {
-        return false;
+    unsigned char first[PACKET_KIND_PATTERN] = {0};
+    if (p->selection->kinds == NULL || p->selection->kinds->count == 0) {
+        return 0;
     }
-    out->key = p->scratch;
-    out->address = true;
-    return true;
+    const size_t wanted = view->size < sizeof(first) ? view->size : sizeof(first);
+    memcpy(first, view->payload, view->captured < wanted ? view->captured : wanted);
+    p->counts.unseen += view->captured < wanted;
+    return (unsigned char) packet_kinds_match(p->selection->kinds, first, view->size);
 }
 
-int packets_next(struct packets *p, struct record *out, uint64_t *malformed, struct fault *fault)
+/* Reads the next datagram. 1, or what packets_next gives. */
+static int read_datagram(struct packets *p, struct looked *out, struct fault *fault)
 {
     struct pcap_pkthdr *header;
     const unsigned char *frame;
@@ -119,15 +150,127 @@ int packets_next(struct packets *p, struct record *out, uint64_t *malformed, str
             (void) snprintf(fault->text, sizeof(fault->text), "%.200s", pcap_geterr(p->pcap));
             return -1;
         }
+        struct datagram_view view;
         const size_t at = payload_of(p->link, frame, header->caplen);
-        out->time_ms = (uint64_t) header->ts.tv_sec * 1000 + (uint64_t) header->ts.tv_usec / 1000;
-        out->cost = p->selection->bytes ? header->len : 1;
-        out->whole = false;
-        if (at < header->caplen && take_source(p, frame + at, header->caplen - at, out)) {
+        const enum datagram_kind kind =
+            at < header->caplen ? datagram_read(frame + at, header->caplen - at, &view) : DATAGRAM_OTHER;
+        if (kind == DATAGRAM_UDP) {
+            *out =
+                (struct looked){.time_ms = (uint64_t) header->ts.tv_sec * 1000 + (uint64_t) header->ts.tv_usec / 1000,
+                                .from = view.from,
+                                .to = view.to,
+                                .to_port = view.to_port,
+                                .size = view.size};
+            out->kind = kind_of(p, &view);
+            fields_unmap(&out->from);
+            fields_unmap(&out->to);
             return 1;
         }
-        ++*malformed;
+        p->counts.kinds[kind]++;
     }
+}
+
+static bool is_address(const struct address_bytes *a, const struct address_bytes *b)
+{
+    return a->length == b->length && memcmp(a->bytes, b->bytes, a->length) == 0;
+}
+
+static bool is_to(const struct looked *d, const struct service *service)
+{
+    return (service->port == 0 || service->port == d->to_port) &&
+           (service->address.length == 0 || is_address(&service->address, &d->to));
+}
+
+/* By where they go. */
+static int compare_targets(const void *a, const void *b)
+{
+    const struct looked *x = *(const struct looked *const *) a, *y = *(const struct looked *const *) b;
+    if (x->to_port != y->to_port) {
+        return x->to_port < y->to_port ? -1 : 1;
+    }
+    if (x->to.length != y->to.length) {
+        return x->to.length < y->to.length ? -1 : 1;
+    }
+    return memcmp(x->to.bytes, y->to.bytes, x->to.length);
+}
+
+/* Where most of the datagrams go that were looked at; of two alike, to the lower port. False: out of memory. */
+static bool choose_service(struct packets *p)
+{
+    const size_t size = sizeof(struct looked *);
+    const struct looked **order = (const struct looked **) calloc(p->looked_count + 1, size);
+    size_t most = 0, run = 0;
+    if (order == NULL) {
+        return false;
+    }
+    for (size_t i = 0; i < p->looked_count; i++) {
+        order[i] = &p->looked[i];
+    }
+    qsort((void *) order, p->looked_count, size, compare_targets);
+    for (size_t i = 0; i < p->looked_count; i++) {
+        run = i != 0 && compare_targets((const void *) &order[i - 1], (const void *) &order[i]) == 0 ? run + 1 : 1;
+        if (run > most) {
+            most = run;
+            p->service = (struct service){order[i]->to, order[i]->to_port};
+        }
+    }
+    free((void *) order);
+    return true;
+}
+
+/* Looks at the first datagrams. False: out of memory. */
+static bool find_service(struct packets *p)
+{
+    p->found = true;
+    p->looked = calloc(LOOKED_AT, sizeof(*p->looked));
+    while (p->looked != NULL && p->looked_count < LOOKED_AT && p->ended == 1) {
+        p->ended = read_datagram(p, &p->looked[p->looked_count], &p->fault);
+        p->looked_count += p->ended == 1;
+    }
+    return p->looked != NULL && choose_service(p);
+}
+
+/* The next datagram: one that was looked at, or one that is read. */
+static int next_datagram(struct packets *p, struct looked *out, struct fault *fault)
+{
+    if (p->looked_at < p->looked_count) {
+        *out = p->looked[p->looked_at++];
+        return 1;
+    }
+    if (p->ended != 1) {
+        *fault = p->fault;
+        return p->ended;
+    }
+    return read_datagram(p, out, fault);
+}
+
+int packets_next(struct packets *p, struct record *out, struct fault *fault)
+{
+    struct looked d;
+    if (p->service.port == 0 && p->service.address.length == 0 && !p->found && !find_service(p)) {
+        (void) snprintf(fault->text, sizeof(fault->text), "out of memory");
+        return -1;
+    }
+    for (;;) {
+        const int result = next_datagram(p, &d, fault);
+        if (result != 1) {
+            return result;
+        }
+        if (is_to(&d, &p->service)) {
+            break;
+        }
+        p->counts.elsewhere++;
+    }
+    out->time_ms = d.time_ms;
+    out->cost = p->selection->bytes ? d.size : 1;
+    out->kind = d.kind;
+    out->whole = false;
+    if (p->selection->key == KEY_ALL) {
+        fields_all(out);
+    } else {
+        fields_set_address(out, &d.from, p->selection, p->scratch);
+    }
+    return 1;
 }
 
 #else
@@ -146,13 +289,25 @@ void packets_close(struct packets *p)
     (void) p;
 }
 
-int packets_next(struct packets *p, struct record *out, uint64_t *malformed, struct fault *fault)
+int packets_next(struct packets *p, struct record *out, struct fault *fault)
 {
     (void) p;
     (void) out;
-    (void) malformed;
     (void) fault;
     return 0;
+}
+
+const struct service *packets_service(const struct packets *p, bool *found)
+{
+    (void) p;
+    *found = false;
+    return NULL;
+}
+
+const struct packet_counts *packets_counts(const struct packets *p)
+{
+    (void) p;
+    return NULL;
 }
 
 #endif

@@ -199,8 +199,9 @@ static bool read_epoch(const char *text, size_t length, uint64_t *out_ms, bool *
     }
     if (digits < length) {
         ms = text[digits] == '.' ? read_fraction(text + digits + 1, length - digits - 1, &fraction) : 0;
-        return fraction != 0 && digits + 1 + fraction == length && digits <= 11 &&
-               finish((int64_t) number, 0, ms, out_ms);
+        *out_ms = number; /* of milliseconds a fraction makes no difference */
+        return fraction != 0 && digits + 1 + fraction == length &&
+               (digits <= 11 ? finish((int64_t) number, 0, ms, out_ms) : digits <= 14);
     }
     if (digits <= 11) {
         return finish((int64_t) number, 0, 0, out_ms);

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/plain.h"
 #include "packets.h"
+#include "prefix.h"
 
 /* What is read at once, and the longest line; a longer one is malformed. */
 #define BUFFER_SIZE (1 << 18)
@@ -17,12 +19,17 @@
 #define BIT(key) (1U << (key))
 
 const struct format formats[FORMAT_COUNT] = {
-    [FORMAT_CLF] = {"combined", clf_read, BIT(KEY_ADDRESS) | BIT(KEY_USER) | BIT(KEY_PATH) | BIT(KEY_HEADER), true},
-    [FORMAT_JSON] = {"json", json_read, BIT(KEY_ADDRESS) | BIT(KEY_USER) | BIT(KEY_PATH) | BIT(KEY_FIELD), true},
-    [FORMAT_HAPROXY] = {"haproxy", haproxy_read, BIT(KEY_ADDRESS) | BIT(KEY_PATH) | BIT(KEY_HEADER), true},
-    [FORMAT_CSV] = {"csv", csv_read, BIT(KEY_ADDRESS) | BIT(KEY_FIELD), false},
-    [FORMAT_PCAP] = {"pcap", NULL, BIT(KEY_ADDRESS), true},
+    [FORMAT_CLF] = {"combined", clf_read, BIT(KEY_USER) | BIT(KEY_PATH) | BIT(KEY_HEADER), true, false},
+    [FORMAT_JSON] = {"json", json_read, BIT(KEY_USER) | BIT(KEY_PATH) | BIT(KEY_FIELD), true, true},
+    [FORMAT_HAPROXY] = {"haproxy", haproxy_read, BIT(KEY_PATH) | BIT(KEY_HEADER), true, true},
+    [FORMAT_ALB] = {"alb", alb_read, BIT(KEY_PATH) | BIT(KEY_HEADER), true, true},
+    [FORMAT_W3C] = {"w3c", w3c_read, BIT(KEY_USER) | BIT(KEY_PATH), true, true},
+    [FORMAT_CSV] = {"csv", csv_read, BIT(KEY_FIELD), false, true},
+    [FORMAT_PCAP] = {"pcap", NULL, 0, true, false},
 };
+
+/* Keys of every format. */
+#define KEYS_OF_ALL (BIT(KEY_ADDRESS) | BIT(KEY_ALL))
 
 /* Moves what is not read yet to the front, and reads more behind it. False: there is no more. */
 static bool refill(struct trace *t)
@@ -62,9 +69,50 @@ static void read_lines(struct trace *t, unsigned lines)
     }
 }
 
+/* The line that a line of JSON carries. NULL: it carries none. */
+static const char *carried_line(struct trace *t, const char *line, const char *end, const char **carried_end)
+{
+    if (t->carried == NULL) {
+        t->carried = malloc(BUFFER_SIZE);
+    }
+    const size_t length = t->carried != NULL ? json_carried(line, end, t->carried, BUFFER_SIZE) : 0;
+    *carried_end = t->carried + length;
+    return length != 0 ? t->carried : NULL;
+}
+
+/* Reads a line without what stands before it: see prefix.h. */
+static enum line read_behind(struct trace *t, const struct format *format, struct line_reader *reader, const char *line,
+                             const char *end, struct record *out)
+{
+    const char *at = prefix_skip(line, end);
+    const char *inner = NULL, *inner_end = NULL;
+    enum line result = LINE_MALFORMED;
+    const bool may_carry = at < end && *at == '{';
+    if ((!may_carry || format == &formats[FORMAT_JSON]) && (at != line || !format->bare)) {
+        result = format->read(reader, at, end, out);
+    }
+    if (may_carry && result == LINE_MALFORMED) {
+        inner = carried_line(t, at, end, &inner_end);
+    }
+    return inner != NULL ? format->read(reader, prefix_skip(inner, inner_end), inner_end, out) : result;
+}
+
+/* Reads a line, whatever stands before it. */
+static enum line read_line(struct trace *t, const struct format *format, struct line_reader *reader, const char *line,
+                           const char *end, struct record *out)
+{
+    if (!format->bare && prefix_may_be(line, end)) {
+        return read_behind(t, format, reader, line, end, out);
+    }
+    const bool wraps = format->bare && line < end && *line == '{' && format != &formats[FORMAT_JSON];
+    const enum line result = wraps ? LINE_MALFORMED : format->read(reader, line, end, out);
+    return result == LINE_MALFORMED && format->bare ? read_behind(t, format, reader, line, end, out) : result;
+}
+
 /* How many of the first `most` lines of the buffer a format reads. *all_empty: to the format they are no requests. */
 static unsigned count_read(struct trace *t, const struct format *format, unsigned most, bool *all_empty)
 {
+    unsigned hosts = 0;
     struct record record;
     struct selection plain = {.key = KEY_ADDRESS, .prefix = 128};
     struct line_reader reader = {.selection = &plain};
@@ -78,11 +126,14 @@ static unsigned count_read(struct trace *t, const struct format *format, unsigne
         }
         end = end != NULL ? end : t->buffer + t->end;
         const char *last = end > at && end[-1] == '\r' ? end - 1 : end;
-        const enum line line = format->read(&reader, at, last, &record);
-        count += line == LINE_RECORD;
+        const enum line line = read_line(t, format, &reader, at, last, &record);
+        const bool is_read = line == LINE_RECORD || line == LINE_NO_CLIENT;
+        count += is_read;
+        hosts += is_read && reader.found_host;
         *all_empty = *all_empty && line == LINE_EMPTY;
         at = end + 1;
     }
+    t->reader.hosted = 2 * hosts > count;
     return count;
 }
 
@@ -149,16 +200,42 @@ static bool fits(struct trace *t, const struct selection *s)
                                        [KEY_PATH] = "path",
                                        [KEY_HEADER] = "header",
                                        [KEY_FIELD] = "field"};
-    if ((t->format->keys & BIT(s->key)) == 0) {
+    if (((t->format->keys | KEYS_OF_ALL) & BIT(s->key)) == 0) {
         (void) snprintf(t->fault.text, sizeof(t->fault.text), "a %s trace has no key \"%s\"", t->format->name,
                         keys[s->key]);
     } else if (s->bytes && !t->format->bytes) {
         (void) snprintf(t->fault.text, sizeof(t->fault.text), "a %s trace has no sizes for --cost=bytes",
                         t->format->name);
+    } else if (t->format->read != NULL && (s->service.port != 0 || s->service.address.length != 0)) {
+        (void) snprintf(t->fault.text, sizeof(t->fault.text), "a %s trace has no packets for --to and --port",
+                        t->format->name);
     } else {
         return true;
     }
     return false;
+}
+
+/* Says which formats there are, and how the trace begins. */
+static void tell_unknown(struct trace *t)
+{
+    char quoted[3 * EXAMPLE_SIZE];
+    const char *first = t->buffer;
+    const char *end = t->buffer + t->end;
+    while (first < end && (*first == '\n' || *first == '\r')) {
+        first++;
+    }
+    const char *stop = memchr(first, '\n', (size_t) (end - first));
+    const size_t length = (size_t) ((stop != NULL ? stop : end) - first);
+    if (t->end == 0 || length == 0) {
+        (void) snprintf(t->fault.text, sizeof(t->fault.text), "is empty");
+        return;
+    }
+    (void) plain_bytes(quoted, sizeof(quoted), first, length < EXAMPLE_SIZE ? length : EXAMPLE_SIZE);
+    (void) snprintf(t->fault.text, sizeof(t->fault.text),
+                    "is of no known format; there are common, combined, json, haproxy, alb, w3c, csv and pcap%s. Its "
+                    "first line is \"%s%s\"",
+                    *first == '{' ? " (what JSON calls its time and address is for --fields=time=...,address=...)" : "",
+                    quoted, length > EXAMPLE_SIZE ? "..." : "");
 }
 
 bool trace_open(struct trace *t, const char *path, const struct format *format, const struct selection *selection,
@@ -177,11 +254,12 @@ bool trace_open(struct trace *t, const char *path, const struct format *format, 
     }
     *malformed = true;
     t->format = format != NULL ? format : detect(t);
+    if (t->format == &formats[FORMAT_CLF]) {
+        bool unused = true;
+        (void) count_read(t, t->format, DETECT_LINES, &unused);
+    }
     if (t->format == NULL) {
-        (void) snprintf(t->fault.text, sizeof(t->fault.text), "%s",
-                        t->end == 0
-                            ? "is empty"
-                            : "its first lines are of no known format; give --format, or see weir help simulate");
+        tell_unknown(t);
         return false;
     }
     return fits(t, selection) && (t->format->read != NULL || open_packets(t));
@@ -192,6 +270,7 @@ void trace_close(struct trace *t)
     packets_close(t->packets);
     bytes_close(t->bytes);
     free(t->buffer);
+    free(t->carried);
     *t = (struct trace){NULL};
 }
 
@@ -206,6 +285,14 @@ static void keep_example(struct trace *t, const char *line, const char *end)
         }
         t->example[kept] = '\0';
         t->example_line = t->line_count;
+    }
+}
+
+/* A key that is no address. Those of CSV are as they are. */
+static void note_foreign(struct trace *t)
+{
+    if (t->format != &formats[FORMAT_CSV] && t->foreign_count++ == 0) {
+        (void) plain_bytes(t->foreign, sizeof(t->foreign), t->head.key, t->head.length);
     }
 }
 
@@ -229,14 +316,27 @@ static const char *next_line(struct trace *t)
     }
 }
 
+/* What costs nothing costs 1, but for packets to the gateway. */
+static void count_record(struct trace *t, bool is_one)
+{
+    t->record_count += is_one;
+    if (t->head.cost == 0 && !t->reader.selection->packets) {
+        t->head.cost = 1;
+    }
+}
+
 static bool next_packet(struct trace *t)
 {
-    uint64_t malformed = 0;
-    const int result = packets_next(t->packets, &t->head, &malformed, &t->fault);
+    const int result = packets_next(t->packets, &t->head, &t->fault);
+    const struct packet_counts *left = packets_counts(t->packets);
     t->failed = t->failed || (result < 0 && !t->stopped);
-    t->malformed_count += malformed;
-    t->line_count += malformed + (result > 0);
-    t->record_count += result > 0;
+    count_record(t, result > 0);
+    t->packet_count += result > 0;
+    t->malformed_count = left->kinds[DATAGRAM_CUT];
+    t->line_count = t->packet_count + left->elsewhere;
+    for (int i = 0; i < DATAGRAM_KINDS; i++) {
+        t->line_count += left->kinds[i];
+    }
     return result > 0;
 }
 
@@ -254,10 +354,17 @@ bool trace_next(struct trace *t)
         const char *last = end > line && end[-1] == '\r' ? end - 1 : end;
         t->at = (size_t) (end - t->buffer) + (end < t->buffer + t->end);
         t->line_count++;
-        switch (t->format->read(&t->reader, line, last, &t->head)) {
+        switch (read_line(t, t->format, &t->reader, line, last, &t->head)) {
         case LINE_RECORD:
-            t->record_count++;
+            t->head.kind = 0;
+            count_record(t, true);
+            if (!t->head.address && t->reader.selection->key == KEY_ADDRESS) {
+                note_foreign(t);
+            }
             return true;
+        case LINE_NO_CLIENT:
+            t->clientless_count++;
+            break;
         case LINE_MALFORMED:
             keep_example(t, line, last);
             break;

@@ -25,8 +25,13 @@ struct trace {
     struct fault fault;
     uint64_t line_count;   /* lines, or packets */
     uint64_t record_count; /* requests among them */
+    uint64_t packet_count; /* the same of packets, late ones too */
     uint64_t malformed_count;
-    uint64_t example_line; /* the number of the first malformed line, from 1; 0: none, or packets */
+    uint64_t clientless_count;  /* requests that say that they have no client, though its address is the key */
+    uint64_t foreign_count;     /* requests whose key is no address, though the key is the client's */
+    char foreign[EXAMPLE_SIZE]; /* the first such key */
+    char *carried;              /* a line that stood in another one; NULL: there was none */
+    uint64_t example_line;      /* the number of the first malformed line, from 1; 0: none, or packets */
     char example[EXAMPLE_SIZE];
 };
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * As much of HTTP/1.1 (RFC 9112) as the servers of this folder need: the head of a request, the head of an answer;
- * a listening socket, and the key of a client. A request with a body may have a Content-Length; the servers skip the
- * body. What this parser does not understand it refuses, as a request that two programs read differently is how
- * requests are smuggled.
+ * As much of HTTP/1.1 (RFC 9112) as the servers of this folder need: the head of a request, the head of an answer; a
+ * listening socket. A request with a body may have a Content-Length; the servers skip the body. What this parser does
+ * not understand it refuses, as a request that two programs read differently is how requests are smuggled.
  */
 #ifndef HTTP_H
 #define HTTP_H
@@ -29,20 +28,6 @@ struct http_request {
     bool head;       /* the method is HEAD: the answer has no body */
     bool keep_alive; /* the client may send another request */
 };
-
-/* The client's key: 4 bytes of IPv4, or the first 64 bits of IPv6, as weir_address_form(64) has them. */
-static inline size_t http_client_key(const struct sockaddr_storage *from, uint8_t key[8])
-{
-    const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff}; /* ::ffff:a.b.c.d, on a socket of IPv6 */
-    if (from->ss_family == AF_INET) {
-        memcpy(key, &((const struct sockaddr_in *) (const void *) from)->sin_addr, 4);
-        return 4;
-    }
-    const uint8_t *address = ((const struct sockaddr_in6 *) (const void *) from)->sin6_addr.s6_addr;
-    const bool is_mapped = memcmp(address, mapped, sizeof mapped) == 0;
-    memcpy(key, is_mapped ? address + 12 : address, is_mapped ? 4 : 8);
-    return is_mapped ? 4 : 8;
-}
 
 /*
  * A listening socket at the port, at which other threads and processes may have one as well; of IPv6 with IPv4, else of

@@ -26,7 +26,7 @@ struct connection {
     bool closes;        /* once all that is in `out` is sent */
     bool waits_to_send; /* the client reads slowly; nothing is read of it meanwhile */
     time_t deadline_s;  /* for the next request to come, and for its answer to go */
-    uint8_t client[8];
+    uint8_t client[16]; /* its address; of IPv6 the first 8 bytes, as a client has a whole /64 */
     weir_key key;
     size_t in_size, skip, out_size, out_sent; /* skip: bytes of a body that are still to come */
     char in[IN], out[OUT];
@@ -182,7 +182,7 @@ static void accept_all(struct server *server)
         }
         c->fd = fd;
         c->next = c->before = c;
-        c->key = weir_make_key(w, api, c->client, http_client_key(&from, c->client)); /* once for each connection */
+        c->key = weir_make_key(w, api, c->client, weir_address_key((const struct sockaddr *) &from, 64, c->client));
         renew(server, c);
     }
     if (errno == EMFILE || errno == ENFILE) {

@@ -65,10 +65,10 @@ static void on_request(struct evhttp_request *request, void *arg)
         evhttp_send_error(request, HTTP_SERVUNAVAIL, NULL); /* the client is gone */
         return;
     }
-    uint8_t client[8];
+    uint8_t client[16]; /* a client of IPv6 has a whole /64 */
     char fields[512] = "";
     weir_verdict verdict;
-    const size_t client_size = http_client_key((const struct sockaddr_storage *) (const void *) from, client);
+    const size_t client_size = weir_address_key(from, 64, client);
     const weir_key key = weir_make_key(server->w, server->api, client, client_size);
     const int status = weir_check(server->limits, &key, 1, &verdict) ? 200 : 429;
     (void) weir_write_headers(WEIR_HEADERS_DRAFT_11, server->w, server->api, &verdict, fields, sizeof fields);

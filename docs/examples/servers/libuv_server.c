@@ -22,7 +22,7 @@ struct connection {
     bool closes;           /* once all answers are sent */
     bool paused;           /* the client reads slowly: nothing is read of it until it has read */
     struct connection *next, *before;
-    uint8_t client[8];
+    uint8_t client[16]; /* its address; of IPv6 the first 8 bytes, as a client has a whole /64 */
     weir_key key;
     size_t in_size, skip; /* skip: bytes of a body that are still to come */
     char in[HTTP_HEAD_MAX + 1];
@@ -215,7 +215,7 @@ static void on_connection(uv_stream_t *server, int status)
         drop(c);
         return;
     }
-    c->key = weir_make_key(w, api, c->client, http_client_key(&from, c->client)); /* once for each connection */
+    c->key = weir_make_key(w, api, c->client, weir_address_key((const struct sockaddr *) &from, 64, c->client));
 }
 
 static void on_signal(uv_signal_t *handle, int number)

@@ -119,8 +119,9 @@ static int work(int listener, const sigset_t *open)
         if (fd < 0) {
             continue; /* another worker was first */
         }
-        uint8_t client[8];
-        const weir_key key = weir_make_key(w, api, client, http_client_key(&from, client));
+        uint8_t client[16]; /* a client of IPv6 has a whole /64 */
+        const size_t client_size = weir_address_key((const struct sockaddr *) &from, 64, client);
+        const weir_key key = weir_make_key(w, api, client, client_size);
         (void) setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof timeout);
         serve_client(fd, &key, open);
         (void) shutdown(fd, SHUT_WR); /* the client reads the answer before it sees a reset */

@@ -2,7 +2,6 @@
 /* See buddy.h. */
 #include "base/memory/buddy.h"
 
-#include <stdbool.h>
 #include <string.h>
 
 #define BUDDY_FREE 0x80 /* a flag of struct buddy.orders; orders stay below it */
@@ -154,6 +153,23 @@ static bool any_in_use(const struct buddy *buddy, uint32_t block, uint32_t count
         any = buddy->orders[block - 1 + i] != 0;
     }
     return any;
+}
+
+bool buddy_may_restore(const struct buddy *buddy, uint32_t block, size_t size)
+{
+    const unsigned order = order_for(size);
+    const size_t count = (size_t) 1 << order;
+    const size_t end = buddy->shared->fresh / BUDDY_SMALLEST;
+    if (order >= BUDDY_ORDERS || block == 0 || (block - 1) % count != 0 || block - 1 + count > end) {
+        return false;
+    }
+    bool free = !any_in_use(buddy, block, (uint32_t) count);
+    for (unsigned above = order + 1; above < BUDDY_ORDERS && free; above++) {
+        const uint32_t around =
+            (block - 1) & ~((UINT32_C(1) << above) - 1); /* that begins there and has this one within */
+        free = buddy->orders[around] != above + 1;
+    }
+    return free;
 }
 
 void buddy_restore_free(struct buddy *buddy)

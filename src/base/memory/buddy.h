@@ -8,6 +8,7 @@
 #ifndef WEIR_BASE_MEMORY_BUDDY_H
 #define WEIR_BASE_MEMORY_BUDDY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -51,6 +52,9 @@ void buddy_give(struct buddy *buddy, uint32_t block);
 void buddy_clear(struct buddy *buddy);
 void buddy_restore(struct buddy *buddy, uint32_t block, size_t size);
 void buddy_restore_free(struct buddy *buddy);
+
+/* Whether a block of this number and size can be: it lies in the region, and overlaps no block that was restored. */
+bool buddy_may_restore(const struct buddy *buddy, uint32_t block, size_t size);
 
 /* The first block that is in use at or after `block`; 0: none. */
 uint32_t buddy_next(const struct buddy *buddy, uint32_t block);

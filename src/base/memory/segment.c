@@ -335,3 +335,10 @@ int segment_commit(const struct segment *segment, const void *at, size_t size)
     }
     return 0;
 }
+
+bool segment_has_data(const struct segment *segment, const void *at, size_t size)
+{
+    const off_t begins = (off_t) ((const unsigned char *) at - segment->at);
+    const off_t data = lseek(segment->fd, begins, SEEK_DATA);
+    return data < 0 ? errno != ENXIO : data < begins + (off_t) size;
+}

@@ -77,6 +77,9 @@ void *segment_take(struct segment *segment, size_t size, bool huge);
 /* Has these pages of a segment present. 0; -ENOSPC or -ENOMEM: there is no room; -EBADF: the descriptor was closed. */
 int segment_commit(const struct segment *segment, const void *at, size_t size);
 
+/* Whether anything was ever written to these pages, or read of them; true where that cannot be told. */
+bool segment_has_data(const struct segment *segment, const void *at, size_t size);
+
 /* This process's mapping of a segment, for as long as a weir has it. NULL: none. */
 unsigned char *segment_mapping(uint64_t id);
 

@@ -28,6 +28,8 @@ struct full_sync {
 struct full_sync_calls {
     _Atomic uint64_t requests; /* calls so far */
     _Atomic uint64_t served;   /* the newest call whose walk was answered to the end */
+    _Atomic uint64_t refused;  /* the newest call since which every server has refused */
+    uint64_t retried;          /* background thread: the newest call for which the servers were tried again */
     _Atomic uint32_t waiters;  /* calls that have not given up */
 };
 
@@ -37,6 +39,11 @@ uint64_t full_sync_call_begin(struct fleet *fleet);
 void full_sync_call_end(struct fleet *fleet);
 /* Whether a call is not served yet. A call that was given up is still served once. */
 bool full_sync_wanted(const struct fleet *fleet);
+
+/* Ahead of a step of the transport: has servers tried at once that a new call waits for. True: there is one. */
+bool full_sync_retry(struct fleet *fleet, uint64_t monotonic_ns);
+/* Behind a step: calls wait in vain where every server has refused since they began. */
+void full_sync_note_refused(struct fleet *fleet);
 
 /* The walk begins anew if any call still waits: some of what it reported has to be reported again. */
 void full_sync_restart(struct fleet *fleet);

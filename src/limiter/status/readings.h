@@ -14,7 +14,7 @@ struct policy_sums {
 static inline struct policy_sums policy_sums_read(const struct limiter *limiter, weir_policy_id id)
 {
     struct policy_sums sums = {0, 0, 0};
-    for (uint32_t i = 0; i < load_acquire(&limiter->shared->thread_high); i++) {
+    for (uint32_t i = 0; i < limiter_thread_high(limiter); i++) {
         const struct tally *tally = &limiter->threads[i].tallies[id];
         sums.allowed += load_relaxed(&tally->allowed);
         sums.denied += load_relaxed(&tally->denied);
@@ -27,7 +27,7 @@ static inline struct policy_sums policy_sums_read(const struct limiter *limiter,
 static inline const char *outage_mode_name(unsigned outage_mode)
 {
     static const char *const names[] = {"fleet", "share", "local", "open", "closed"};
-    return names[outage_mode];
+    return outage_mode < sizeof(names) / sizeof(names[0]) ? names[outage_mode] : names[0]; /* memory may be damaged */
 }
 
 /* Time since weir_open, by the same clock as the age of the fleet's news. */

@@ -176,6 +176,7 @@ int weir_write_status(const weir *w, char *buffer, size_t size)
     tell_estimate(&text, &w->fleet->stats);
     add_number(&text, "unlimited", stats.unlimited_count);
     add_number(&text, "attach_errors", stats.attach_error_count);
+    add_number(&text, "dropped_policies", stats.dropped_policy_count);
     text_add(&text, "}\n");
     return (int) text.length;
 }

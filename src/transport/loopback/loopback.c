@@ -101,6 +101,7 @@ void loopback_fleet_forget(struct loopback_fleet *fleet)
     (void) network_lock(fleet);
     records_clear(&fleet->records);
     nodes_clear(&fleet->nodes);
+    memset(fleet->told, 0, sizeof(fleet->told));
     fleet->run++;
     network_unlock(fleet);
 }
@@ -110,6 +111,7 @@ void loopback_fleet_flush(struct loopback_fleet *fleet)
     (void) network_lock(fleet);
     records_clear(&fleet->records);
     nodes_clear(&fleet->nodes);
+    memset(fleet->told, 0, sizeof(fleet->told));
     network_unlock(fleet);
 }
 

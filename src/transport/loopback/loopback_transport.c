@@ -223,6 +223,26 @@ static void loopback_close(struct transport *transport)
     free(t);
 }
 
+/* It connects at each step. */
+static void loopback_retry(struct transport *transport, uint64_t now_ns)
+{
+    (void) transport;
+    (void) now_ns;
+}
+
+/* This network loses what is sent, and refuses nothing. */
+static bool loopback_refused(const struct transport *transport)
+{
+    (void) transport;
+    return false;
+}
+
+/* It has no descriptors. */
+static void loopback_abandon(struct transport *transport)
+{
+    (void) transport;
+}
+
 static const struct transport_ops loopback_ops = {
     .begin = loopback_begin,
     .step = loopback_step,
@@ -231,7 +251,10 @@ static const struct transport_ops loopback_ops = {
     .problem = loopback_problem,
     .server = loopback_server,
     .counts = loopback_counts,
+    .retry = loopback_retry,
+    .refused = loopback_refused,
     .close = loopback_close,
+    .abandon = loopback_abandon,
 };
 
 int loopback_transport_open(struct loopback_fleet *fleet, const struct transport_config *config, struct transport **out,

@@ -66,6 +66,9 @@ static void message_free(struct message *message)
     if (message->round.overrides_new) {
         overrides_drop(message->round.overrides, message->round.override_count);
     }
+    if (message->round.limits.news) {
+        overrides_drop(message->round.limits.others, message->round.limits.other_count);
+    }
     free(message->round.reports);
     free(message->logs);
     free(message);
@@ -84,7 +87,7 @@ static struct message *message_copy(struct loopback_transport *t)
     }
     message->round = *round;
     message->round.overrides = NULL;
-    message->round.overrides_new = false;
+    message->round.overrides_new = message->round.limits.news = false;
     message->round.reports = malloc((round->report_count + 1) * sizeof(*round->reports));
     message->logs = malloc((logs + 1) * sizeof(*message->logs));
     if (message->round.reports == NULL || message->logs == NULL) {
@@ -237,6 +240,52 @@ static void answer_overrides(const struct loopback_fleet *fleet, struct round *r
     memcpy(round->overrides_version, version, sizeof(version));
 }
 
+static bool is_of_name(const char *text, const char *other)
+{
+    const size_t length = strcspn(text, "\n");
+    return length == strcspn(other, "\n") && memcmp(text, other, length) == 0;
+}
+
+/* By the rules of scripts/limits.lua. `answers`: somebody gets the answer. */
+static void answer_limits(struct loopback_fleet *fleet, struct round_limits *limits, uint64_t now_ns, bool answers)
+{
+    struct told_limits *own = NULL;
+    struct told_limits *vacant = NULL;
+    const bool stays = limits->life_ms != 0;
+    bool changed = fleet->told_version == 0;
+    for (size_t i = 0; i < TOLD_LIMITS_MAX; i++) {
+        struct told_limits *told = &fleet->told[i];
+        const bool is_own = strcmp(told->digest, limits->digest) == 0;
+        const bool left = (is_own || strcmp(told->digest, limits->before) == 0) && is_of_name(told->text, limits->text);
+        if (told->digest[0] != '\0' && !(is_own && stays) && (left || told->until_ns <= now_ns)) {
+            told->digest[0] = '\0';
+            changed = true;
+        }
+        own = told->digest[0] != '\0' && is_own ? told : own;
+        vacant = told->digest[0] == '\0' ? told : vacant;
+    }
+    changed = changed || (own == NULL && stays);
+    own = own != NULL ? own : vacant;
+    if (own != NULL && stays) {
+        memcpy(own->digest, limits->digest, sizeof(own->digest));
+        memcpy(own->text, limits->text, sizeof(own->text));
+        own->until_ns = now_ns + limits->life_ms * NS_PER_MS;
+    }
+    fleet->told_version += changed;
+    char version[sizeof(limits->version)];
+    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->told_version);
+    limits->others =
+        answers && strcmp(version, limits->version) != 0 ? calloc(TOLD_LIMITS_MAX, sizeof(*limits->others)) : NULL;
+    limits->other_count = 0;
+    limits->news = limits->others != NULL;
+    for (size_t i = 0; i < TOLD_LIMITS_MAX && limits->news; i++) {
+        if (fleet->told[i].digest[0] != '\0' && strcmp(fleet->told[i].digest, limits->digest) != 0) {
+            limits->others[limits->other_count++].value = strdup(fleet->told[i].text);
+        }
+    }
+    memcpy(limits->version, version, sizeof(version));
+}
+
 static void apply_round(struct loopback_fleet *fleet, struct message *message)
 {
     struct round *round = &message->round;
@@ -256,6 +305,9 @@ static void apply_round(struct loopback_fleet *fleet, struct message *message)
     fleet->counts.applied++;
     if (t != NULL) {
         answer_overrides(fleet, round);
+    }
+    if (round->limits.told) {
+        answer_limits(fleet, &round->limits, now_ns, t != NULL);
     }
     const uint64_t failed_ns = message->heartbeat_ns + round->node_lifetime_ms * NS_PER_MS;
     const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* other nodes have removed the heartbeat */
@@ -356,6 +408,11 @@ void network_deliver(struct loopback_transport *t)
     to->override_count = from->override_count;
     to->overrides_left_out = from->overrides_left_out;
     from->overrides_new = false; /* the caller owns the overrides now */
+    memcpy(to->limits.version, from->limits.version, sizeof(to->limits.version));
+    to->limits.news = from->limits.news;
+    to->limits.others = from->limits.others;
+    to->limits.other_count = from->limits.other_count;
+    from->limits.news = false;
     t->run = t->answer->run;
     /* A round that asks is no heartbeat: the next round has to find the heartbeat that was there. */
     const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;

@@ -25,6 +25,16 @@ struct message {
     bool answer_lost;
 };
 
+/* As many different limits as scripts/limits.lua keeps. */
+#define TOLD_LIMITS_MAX 16
+
+/* The limits of some nodes. */
+struct told_limits {
+    char digest[20]; /* "": none */
+    char text[ROUND_LIMITS_SIZE];
+    uint64_t until_ns; /* the fleet's clock */
+};
+
 struct loopback_fleet {
     pthread_mutex_t lock;
     uint64_t (*wall_ns)(void *arg);
@@ -41,6 +51,8 @@ struct loopback_fleet {
     struct override_text *overrides;
     size_t override_count;
     uint64_t override_version;
+    struct told_limits told[TOLD_LIMITS_MAX]; /* by digest; those of which no life is left are as none */
+    uint64_t told_version;
     char refused[64]; /* part of the names of refused records; "": none */
     int refusal;
     bool down, hung, loses_answers;

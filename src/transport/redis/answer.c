@@ -175,6 +175,42 @@ static bool take_override_entries(struct redis_transport *t, const redisReply *r
     return true;
 }
 
+/* A version, and texts of other nodes. */
+static bool take_limits(struct redis_transport *t, const redisReply *reply)
+{
+    struct round_limits *limits = &t->round->limits;
+    bool good = reply->type == REDIS_REPLY_ARRAY && reply->elements != 0;
+    for (size_t i = 0; good && i < reply->elements; i++) {
+        const redisReply *element = reply->element[i];
+        good = element->type == REDIS_REPLY_STRING;
+        for (size_t at = 0; good && at < element->len; at++) {
+            element->str[at] = element->str[at] != '\0' ? element->str[at] : '?'; /* somebody else has written it */
+        }
+    }
+    if (!good || reply->element[0]->len >= sizeof(limits->version)) {
+        return false;
+    }
+    if (limits->news || strcmp(reply->element[0]->str, limits->version) == 0) {
+        return true; /* the call was repeated, and has its answer; or nothing is new */
+    }
+    const size_t count = reply->elements - 1;
+    struct override_text *texts = calloc(count + 1, sizeof(*texts));
+    bool complete = texts != NULL;
+    for (size_t i = 0; i < count && complete; i++) {
+        texts[i].value = strdup(reply->element[1 + i]->str);
+        complete = texts[i].value != NULL;
+    }
+    if (!complete) {
+        overrides_drop(texts, count); /* the node keeps its version, and asks again */
+        return true;
+    }
+    limits->others = texts;
+    limits->other_count = count;
+    limits->news = true;
+    (void) snprintf(limits->version, sizeof(limits->version), "%s", reply->element[0]->str);
+    return true;
+}
+
 static bool take_history(struct report *report, const redisReply *reply)
 {
     const size_t groups = reply->elements >= HISTORY_ANSWERS ? (reply->elements - HISTORY_ANSWERS) / 2 : 0;
@@ -279,6 +315,8 @@ static bool take_reply(struct redis_transport *t, const struct server_conn *serv
         return take_heartbeat(t, server, batch, reply, now_ns);
     case SCRIPT_OVERRIDES:
         return take_override_entries(t, reply, now_ns);
+    case SCRIPT_LIMITS:
+        return take_limits(t, reply);
     case SCRIPT_HISTORY:
         return take_histories(t, batch, reply);
     default:

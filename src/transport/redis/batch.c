@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The commands of a round, in this order: heartbeats, the question for the overrides, then the reports. One script call
- * has up to BATCH_REPORTS reports, or BATCH_HISTORIES sliding logs. In a Cluster all keys of a call share a slot.
+ * The commands of a round, in this order: heartbeats, the question for the overrides, limits where the round tells
+ * them, then the reports. One script call has up to BATCH_REPORTS reports, or BATCH_HISTORIES sliding logs. In a
+ * Cluster all keys of a call share a slot.
  */
 #include "transport/redis/batch.h"
 
@@ -46,7 +47,7 @@ static int make_room(struct redis_transport *t, size_t count)
         t->report_order_size = count;
     }
     /* In a Cluster every report may have a batch of its own, and another one after a split. */
-    const size_t batches = 1 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
+    const size_t batches = 2 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
         if (grown == NULL) {
@@ -350,6 +351,9 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
     }
     if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
         (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, slot_map_cluster_slot(t->overrides_key));
+    }
+    if (t->round->limits.told) {
+        (void) batch_add(t, SCRIPT_LIMITS, 0, 0, slot_map_cluster_slot(t->limits_key));
     }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);

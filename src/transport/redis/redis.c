@@ -226,6 +226,26 @@ static struct transport_counts redis_counts(const struct transport *transport)
     return const_redis_of(transport)->counts;
 }
 
+static void redis_retry(struct transport *transport, uint64_t now_ns)
+{
+    struct redis_transport *t = redis_of(transport);
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL) {
+            server_retry(t->servers[i], now_ns);
+        }
+    }
+}
+
+static bool redis_refused(const struct transport *transport)
+{
+    const struct redis_transport *t = const_redis_of(transport);
+    bool refused = true;
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        refused = refused && (t->servers[i] == NULL || t->servers[i]->refused);
+    }
+    return refused;
+}
+
 static void redis_close(struct transport *transport)
 {
     struct redis_transport *t = redis_of(transport);
@@ -244,6 +264,17 @@ static void redis_close(struct transport *transport)
     free(t);
 }
 
+/* A server is in the list for as long as its memory is there (server_at, server_free). */
+static void redis_abandon(struct transport *transport)
+{
+    struct redis_transport *t = redis_of(transport);
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL) {
+            socket_abandon(&t->servers[i]->socket);
+        }
+    }
+}
+
 static const struct transport_ops redis_ops = {
     .begin = redis_begin,
     .step = redis_step,
@@ -252,7 +283,10 @@ static const struct transport_ops redis_ops = {
     .problem = redis_problem,
     .server = redis_server,
     .counts = redis_counts,
+    .retry = redis_retry,
+    .refused = redis_refused,
     .close = redis_close,
+    .abandon = redis_abandon,
 };
 
 /* Refuses a URL that needs what this build does not have. */
@@ -304,6 +338,7 @@ int redis_transport_open(const struct transport_config *config, struct transport
     t->cluster = t->slot_map_wanted = t->url.kind == REDIS_CLUSTER;
     (void) snprintf(t->prefix, sizeof(t->prefix), "%s", config->prefix);
     (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
+    (void) snprintf(t->limits_key, sizeof(t->limits_key), "%s:limits", t->prefix);
     (void) snprintf(t->heartbeats[0].key, sizeof(t->heartbeats[0].key), "%s:nodes", t->prefix);
     t->heartbeats[0].cluster_slot = slot_map_cluster_slot(t->heartbeats[0].key);
     t->heartbeat_count = 1;

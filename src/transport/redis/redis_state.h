@@ -55,7 +55,15 @@
 
 _Static_assert(SERVERS_MAX <= TRANSPORT_MAX_POLLFDS && SERVERS_MAX < SERVER_NONE, "every server can be waited for");
 
-enum script { SCRIPT_HEARTBEAT, SCRIPT_OVERRIDES, SCRIPT_WINDOW, SCRIPT_BUCKET, SCRIPT_HISTORY, SCRIPT_COUNT };
+enum script {
+    SCRIPT_HEARTBEAT,
+    SCRIPT_OVERRIDES,
+    SCRIPT_LIMITS,
+    SCRIPT_WINDOW,
+    SCRIPT_BUCKET,
+    SCRIPT_HISTORY,
+    SCRIPT_COUNT
+};
 
 /* The command that a reply belongs to. */
 enum call_kind {
@@ -93,6 +101,7 @@ struct server_conn {
     uint64_t deadline_ns; /* of connecting and greeting; of the calls under way, if there are any */
     uint64_t next_try_ns;
     unsigned failures; /* in a row; a well-formed answer of a round sets 0 */
+    bool refused;      /* the last attempt, since the last retry: no connection could be made, or the login failed */
     /* Greeting. */
     unsigned greetings_due;       /* replies still to come */
     unsigned greeting;            /* index of the step whose reply comes next */
@@ -170,7 +179,7 @@ struct redis_transport {
     struct round *round; /* NULL: none */
     uint64_t deadline_ns;
     char prefix[40];
-    char overrides_key[64];
+    char overrides_key[64], limits_key[64];
     uint64_t overrides_left_out;                 /* entries that the last answer left out */
     uint64_t overrides_ns;                       /* time of the last answer */
     struct heartbeat heartbeats[HEARTBEATS_MAX]; /* the first is the fleet's */

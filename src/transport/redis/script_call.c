@@ -39,6 +39,7 @@ static const struct {
 } scripts[SCRIPT_COUNT] = {
     [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
     [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
+    [SCRIPT_LIMITS] = {script_limits, script_limits_sha},
     [SCRIPT_WINDOW] = {script_report_window, script_report_window_sha},
     [SCRIPT_BUCKET] = {script_report_bucket, script_report_bucket_sha},
     [SCRIPT_HISTORY] = {script_report_history, script_report_history_sha},
@@ -319,6 +320,15 @@ struct command script_call_words(struct redis_transport *t, const struct batch *
         put(&a, "1");
         put(&a, t->overrides_key);
         put(&a, t->round->overrides_version);
+    } else if (batch->script == SCRIPT_LIMITS) {
+        const struct round_limits *limits = &t->round->limits;
+        put(&a, "1");
+        put(&a, t->limits_key);
+        put(&a, limits->version);
+        put(&a, limits->digest);
+        put_number(&a, limits->life_ms);
+        put(&a, limits->text);
+        put(&a, limits->before);
     } else {
         put_reports(&a, batch);
     }

@@ -5,6 +5,7 @@
 
 extern const char script_heartbeat[], script_heartbeat_sha[];
 extern const char script_overrides[], script_overrides_sha[];
+extern const char script_limits[], script_limits_sha[];
 extern const char script_report_window[], script_report_window_sha[];
 extern const char script_report_bucket[], script_report_bucket_sha[];
 extern const char script_report_history[], script_report_history_sha[];

@@ -118,6 +118,25 @@ struct server_conn *server_take_dropped(struct redis_transport *t)
     return NULL;
 }
 
+void server_retry(struct server_conn *server, uint64_t now_ns)
+{
+    server->refused = false;
+    if (server->stage == SERVER_OFF) {
+        server->next_try_ns = min_u64(server->next_try_ns, now_ns);
+    }
+}
+
+/* Whether waiting does not help: another password or other rights are needed. */
+static bool refuses_login(const redisReply *reply)
+{
+    static const char *const codes[] = {"NOAUTH", "WRONGPASS", "NOPERM", "ERR invalid password"};
+    bool refuses = false;
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        refuses = refuses || strncmp(reply->str, codes[i], strlen(codes[i])) == 0;
+    }
+    return refuses;
+}
+
 /* Takes the oldest call from the ring. */
 static struct call take_call(struct server_conn *server)
 {
@@ -153,6 +172,7 @@ void server_refuse(struct redis_transport *t, struct server_conn *server, const 
 {
     if (reply->type == REDIS_REPLY_ERROR) {
         problem_set(t, server, "%.150s", reply->str);
+        server->refused = refuses_login(reply);
     } else {
         problem_set(t, server, "an answer that is not weir's: is this a Redis?");
     }
@@ -165,10 +185,12 @@ static void begin_connecting(struct redis_transport *t, struct server_conn *serv
     target.path = server->host[0] == '\0' ? t->url.path : NULL;
     target.name = t->url.servername[0] != '\0' ? t->url.servername : server->host;
     server->deadline_ns = now_ns + t->timeout_ns;
+    server->refused = false;
     t->counts.attempts++;
     const int result = socket_open(&server->socket, &target);
     if (result != 0) {
         problem_set(t, server, "cannot connect: %s", socket_failure(&server->socket, result));
+        server->refused = true;
         server_drop(t, server, now_ns);
         return;
     }
@@ -183,6 +205,7 @@ static void step_connecting(struct redis_transport *t, struct server_conn *serve
     }
     if (result != 0) {
         problem_set(t, server, "cannot connect: %s", strerror(-result));
+        server->refused = true;
         server_drop(t, server, now_ns);
         return;
     }

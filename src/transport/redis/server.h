@@ -31,6 +31,9 @@ struct server_reply {
 bool server_read(struct redis_transport *t, struct server_conn *server, struct server_reply *out, uint64_t now_ns);
 void server_free_reply(struct server_conn *server, struct server_reply *answer);
 
+/* An attempt that waits for its time is due now; what was refused before counts no more. */
+void server_retry(struct server_conn *server, uint64_t now_ns);
+
 /* Drops the connection after a failure. Its calls are lost. The next attempt is due after a wait that doubles with each
  * failure and is jittered. */
 void server_drop(struct redis_transport *t, struct server_conn *server, uint64_t now_ns);

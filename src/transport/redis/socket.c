@@ -33,6 +33,16 @@ void socket_init(struct socket *sock)
     sock->unread_max = UNREAD_MAX;
 }
 
+/* In this order, so that a child which is forked in between does not close another descriptor of the same number. */
+static void close_descriptor(struct socket *sock)
+{
+    const int fd = sock->fd;
+    sock->fd = -1;
+    if (fd >= 0) {
+        (void) close(fd);
+    }
+}
+
 static int connect_to(struct socket *sock, int family, const struct sockaddr *address, socklen_t length)
 {
     sock->fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -50,17 +60,28 @@ static int connect_to(struct socket *sock, int family, const struct sockaddr *ad
     return errno == EINPROGRESS || errno == EINTR ? 0 : -errno;
 }
 
-/* The address at this index of a list, modulo its length. */
-static const struct addrinfo *address_at(const struct addrinfo *list, unsigned place)
+static void forget_addresses(struct socket *sock)
 {
-    unsigned count = 0;
-    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
-        count++;
+    if (sock->found != NULL) {
+        freeaddrinfo(sock->found);
     }
-    for (place = count != 0 ? place % count : 0; place != 0; place--) {
-        list = list->ai_next;
+    sock->found = NULL;
+    sock->untried = 0;
+}
+
+/* Begins to connect to the addresses that are left, up to one that does not refuse at once. */
+static int connect_next(struct socket *sock)
+{
+    int result = -EHOSTUNREACH;
+    while (result != 0 && sock->untried != 0 && sock->next != NULL) {
+        const struct addrinfo *a = sock->next;
+        sock->next = a->ai_next != NULL ? a->ai_next : sock->found;
+        sock->untried--;
+        sock->tried++;
+        close_descriptor(sock);
+        result = connect_to(sock, a->ai_family, a->ai_addr, a->ai_addrlen);
     }
-    return list;
+    return result;
 }
 
 static int open_socket(struct socket *sock, const struct socket_target *target)
@@ -71,27 +92,22 @@ static int open_socket(struct socket *sock, const struct socket_target *target)
         return connect_to(sock, AF_UNIX, (const struct sockaddr *) &address, sizeof(address));
     }
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
-    struct addrinfo *found = NULL;
-    if (getaddrinfo(target->host, target->port, &hints, &found) != 0) {
+    if (getaddrinfo(target->host, target->port, &hints, &sock->found) != 0) {
         hints.ai_flags = AI_NUMERICSERV;
-        sock->unresolved = getaddrinfo(target->host, target->port, &hints, &found);
+        sock->unresolved = getaddrinfo(target->host, target->port, &hints, &sock->found);
         if (sock->unresolved != 0) {
+            sock->found = NULL;
             return sock->unresolved == EAI_SYSTEM ? -errno : -EHOSTUNREACH;
         }
     }
-    /* An address that refuses at once is passed over. One that fails later has its turn again after the others. */
-    const struct addrinfo *first = address_at(found, sock->attempts++);
-    const struct addrinfo *a = first;
-    int result = -EHOSTUNREACH;
-    do {
-        if (sock->fd >= 0) {
-            (void) close(sock->fd);
-        }
-        result = connect_to(sock, a->ai_family, a->ai_addr, a->ai_addrlen);
-        a = a->ai_next != NULL ? a->ai_next : found;
-    } while (result != 0 && a != first);
-    freeaddrinfo(found);
-    return result;
+    for (const struct addrinfo *a = sock->found; a != NULL; a = a->ai_next) {
+        sock->untried++;
+    }
+    unsigned place = sock->untried != 0 ? sock->tried % sock->untried : 0;
+    for (sock->next = sock->found; place != 0 && sock->next != NULL; place--) {
+        sock->next = sock->next->ai_next;
+    }
+    return connect_next(sock);
 }
 
 /* Bytes of a length in the protocol: its kind, digits, CR LF, and the 0 that decimal_write adds. */
@@ -218,18 +234,21 @@ void socket_close(struct socket *sock)
 {
     tls_close(sock->tls);
     sock->tls = NULL;
-    if (sock->fd >= 0) {
-        (void) close(sock->fd);
-        sock->fd = -1;
-    }
+    close_descriptor(sock);
     if (sock->reader != NULL) {
         redisReaderFree(sock->reader);
         sock->reader = NULL;
     }
+    forget_addresses(sock);
     free(sock->out);
     sock->out = NULL;
     sock->out_size = sock->out_length = sock->out_sent = sock->received = 0;
     sock->connecting = false;
+}
+
+void socket_abandon(struct socket *sock)
+{
+    close_descriptor(sock);
 }
 
 void socket_free(struct socket *sock)
@@ -252,6 +271,11 @@ int socket_connected(struct socket *sock)
     if (getsockopt(sock->fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0) {
         return -errno;
     }
+    if (error != 0 && sock->untried != 0) {
+        const int result = connect_next(sock);
+        return result == 0 ? -EINPROGRESS : result;
+    }
+    forget_addresses(sock);
     if (error == 0 && sock->target.tls != NULL) {
         error = -tls_open(sock->target.tls, sock->fd, sock->target.name, &sock->tls);
     }

@@ -22,6 +22,8 @@ struct socket_target {
     const char *name;        /* for TLS: the host or address that the certificate must have */
 };
 
+struct addrinfo;
+
 struct socket {
     int fd; /* -1: closed */
     bool connecting;
@@ -38,7 +40,11 @@ struct socket {
     size_t received;   /* since the last complete reply */
     size_t sent;       /* bytes, cumulative */
     int unresolved;    /* the resolver's error in the last socket_open (EAI_...); 0: the host was found */
-    unsigned attempts; /* of socket_open: each attempt begins with another address of the host name */
+    /* While it connects: what the host name was resolved to, the address to try next, and how many are left. */
+    struct addrinfo *found;
+    const struct addrinfo *next;
+    unsigned untried;
+    unsigned tried; /* addresses, by all attempts: an attempt begins where the last one has ended */
 };
 
 /* The words of a command, each with its length. */
@@ -60,10 +66,16 @@ const char *socket_failure(const struct socket *sock, int result);
 /* Closes the connection. A reply that was read stays valid until socket_free_reply. */
 void socket_close(struct socket *sock);
 
+/* Closes the descriptor of a socket that another thread was using when this process was forked, and no more. */
+void socket_abandon(struct socket *sock);
+
 /* Closes the connection and frees the socket's memory. The caller has no reply any more. */
 void socket_free(struct socket *sock);
 
-/* 0: connected; -EINPROGRESS: not yet; else why the attempt failed. A TLS handshake may still be under way. */
+/*
+ * 0: connected; -EINPROGRESS: not yet; else why the attempt failed, at each address that was left. A TLS handshake may
+ * still be under way.
+ */
 int socket_connected(struct socket *sock);
 
 /* Queues a command. 0 or -ENOMEM. */

@@ -3,7 +3,8 @@
  * What the gateway's other threads read of a worker's counts while it decides; and drawn bursts of packets, which have
  * to leave no policy with more than its limit, and to deny none that would have fitted.
  *
- * Guards: apps/gateway/decision.c, apps/gateway/network.c, apps/gateway/policy_kind.c
+ * Guards: apps/gateway/decision.c, apps/gateway/network.c, apps/gateway/packet_rules.c,
+ * apps/gateway/policy_kind.c
  */
 #include <pthread.h>
 #include <stdlib.h>

@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "../apps/weir/simulate/report.h"
+#include "../apps/weir/simulate/doubts.h"
 #include "../apps/weir/trace/formats.h"
 #include "support/support.h"
 
@@ -106,9 +106,41 @@ void output_line(struct output *out)
     add("\n");
 }
 
+static weir_policy gateway_policies[2];
+static struct service service;
+static bool service_found;
+static struct packet_counts packet_counts;
+
 uint64_t engine_untracked(const struct engine *engine)
 {
     return (uintptr_t) engine == 1 || (uintptr_t) engine == 3 ? 0 : 77;
+}
+
+size_t engine_policies(const struct engine *engine, struct engine_policy *out, size_t most)
+{
+    (void) engine;
+    for (size_t i = 0; i < 2 && i < most; i++) {
+        out[i] = (struct engine_policy){&gateway_policies[i], 10 + i, 1000 * i};
+    }
+    return 2;
+}
+
+uint64_t engine_denied_of_all(const struct engine *engine)
+{
+    return (uintptr_t) engine == 1 ? 0 : 3;
+}
+
+const struct service *packets_service(const struct packets *packets, bool *is_found)
+{
+    (void) packets;
+    *is_found = service_found;
+    return &service;
+}
+
+const struct packet_counts *packets_counts(const struct packets *packets)
+{
+    (void) packets;
+    return &packet_counts;
 }
 
 uint64_t engine_evicted(const struct engine *engine)
@@ -119,6 +151,7 @@ uint64_t engine_evicted(const struct engine *engine)
 static struct output output;
 static struct replay replay;
 static struct findings findings;
+static struct doubts doubts;
 static struct report report;
 static struct choices choices;
 static struct trace traces[2];
@@ -142,26 +175,32 @@ static int begin(void **state)
         (weir_limit){.algorithm = WEIR_TOKEN_BUCKET, .limit = 5, .burst = 8, .period_ns = SECOND, .name = "one"};
     policy = (weir_policy){.name = "api", .limits = limits, .limit_count = 2};
     old_policy = (weir_policy){.name = "api", .limits = limits, .limit_count = 1};
-    choices = (struct choices){.through_ppm = 999000};
+    choices = (struct choices){.through_ppm = 999000, .late_s = 900};
     traces[0] = (struct trace){.name = "a.log",
                                .format = &lines_format,
                                .line_count = 12345,
                                .record_count = 12000,
                                .malformed_count = 1001,
+                               .clientless_count = 3,
                                .example_line = 17,
                                .example = "junk"};
     traces[1] = (struct trace){.name = "b.pcap", .format = &packets_format, .line_count = 1, .record_count = 1};
     traces[1].failed = true;
+    traces[1].foreign_count = 2;
+    (void) snprintf(traces[1].foreign, sizeof(traces[1].foreign), "x");
+    doubts = (struct doubts){.all = {{.code = CODE_FOREIGN, .text = "more than a few"}}, .count = 1};
     (void) snprintf(traces[1].fault.text, sizeof(traces[1].fault.text), "is cut off");
     replay.choices = &choices;
     replay.side_count = 2;
-    replay.sides[SIDE_NEW] = (struct side){.options = {.path = "new.yaml", .policy = "api", .nodes = 3},
+    replay.sides[SIDE_NEW] = (struct side){.file = {.path = "new.yaml"},
+                                           .options = {.nodes = 3},
                                            .policy = &policy,
                                            .engine = (struct engine *) 1,
                                            .denied = 51,
                                            .denied_units = 510,
                                            .delayed = 7};
-    replay.sides[SIDE_OLD] = (struct side){.options = {.path = "old.yaml", .policy = "api", .nodes = 1},
+    replay.sides[SIDE_OLD] = (struct side){.file = {.path = "old.yaml"},
+                                           .options = {.nodes = 1},
                                            .policy = &old_policy,
                                            .engine = (struct engine *) 2,
                                            .denied = 30,
@@ -172,13 +211,15 @@ static int begin(void **state)
     replay.last_ms = UINT64_C(1764079199999);
     replay.denied_both = 21;
     replay.interrupted = false;
+    replay.clients.row_count = 2;
     replay.timeline = (struct timeline){.step_s = 3600, .first_s = 1764064800, .count = 4};
     memcpy(replay.timeline.steps, steps, sizeof(steps));
     report = (struct report){.replay = &replay,
                              .findings = &findings,
+                             .doubts = &doubts,
                              .traces = traces,
                              .trace_count = 2,
-                             .counts = {.reordered = 4, .late = 5, .leaps = 6}};
+                             .counts = {.reordered = 4, .late = 8, .set_back = 3, .leaps = 6}};
     report.steps = replay.timeline;
     for (size_t i = 0; i < 3; i++) {
         clients[i] = (struct client){.requests = 100 * (i + 1),
@@ -244,13 +285,15 @@ static void test_the_tables_say_it_to_people(void **state)
 {
     (void) state;
     report_text(&output, &report);
-    check_told("*a.log: 12,345 lines, combined, 1,001 malformed\n"
+    check_told("*a.log: 12,345 lines, combined, 1,001 malformed, 3 without a client\n"
                "  line 17 is malformed: !junk\n"
                "*b.pcap: 1 packet, pcap\n"
                "20,150 requests of 40 keys, from 2025-11-25 10:00:00 to 2025-11-25 13:59:59 UTC\n"
                "  4 came out of order and were put in order\n"
-               "  5 came more than 30 seconds late\n"
-               "  6 were left out: their times are a year ahead of the others\n"
+               "  5 came more than 15 minutes late and were left out\n"
+               "  3 were left out: the clock was set back, as local times are\n"
+               "  6 were left out: most of those around them have other times\n"
+               "  !more than a few\n"
                "\n"
                "*policy api of new.yaml: 20 every 10 seconds (counted anew every 10 seconds), and 5 a second with "
                "bursts of 8\n"
@@ -373,15 +416,17 @@ static void test_what_there_is_none_of_is_not_told(void **state)
     for (size_t i = 0; i < report.steps.count; i++) {
         report.steps.steps[i].denied = 0;
     }
-    traces[0].malformed_count = traces[0].example_line = 0;
-    policy.limit_count = 1;
+    traces[0].malformed_count = traces[0].example_line = traces[0].clientless_count = 0;
+    doubts.count = 0;
+    policy.limit_count = replay.clients.row_count = 1;
     findings.top_count = 0;
     findings.sampled = true;
     findings.limits[0].for_keys = 31;
     findings.limits[0].for_requests = 0;
     report_text(&output, &report);
-    static const char *const none[] = {"malformed", "order", "late", "left out", "delayed",   "on 1 node", "fit",
-                                       "old",       "New",   "#",    "most",     "by itself", "burst"};
+    static const char *const none[] = {"malformed", "without", "more than", "order",     "late",
+                                       "left out",  "delayed", "on 1 node", "fit",       "old",
+                                       "New",       "#",       "most",      "by itself", "burst"};
     for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
         assert_false(tells(none[i]));
     }
@@ -417,9 +462,11 @@ static void test_json_has_every_figure(void **state)
     (void) state;
     report_data(&output, &report);
     static const char head[] =
-        "{traces[{ name=a.log format=combined lines=12345 requests=12000 malformed=1001 malformed_line=17 "
-        "malformed_example=junk}{ name=b.pcap format=pcap lines=1 requests=1 malformed=0 error=is cut off}] "
-        "reordered=4 late=5 leaps=6 interrupted=no requests=20150 units=30000 first_ms=1764064800123 "
+        "{traces[{ name=a.log format=combined lines=12345 requests=12000 malformed=1001 without_client=3 "
+        "no_addresses=0 malformed_line=17 malformed_example=junk}{ name=b.pcap format=pcap lines=1 requests=1 "
+        "malformed=0 without_client=0 no_addresses=2 no_address_example=x error=is cut off}] reordered=4 late=8 "
+        "set_back=3 leaps=6doubts[{ code=7 words=more than a few}] interrupted=no requests=20150 units=30000 "
+        "first_ms=1764064800123 "
         "last_ms=1764079199999 keys=40 keys_sampled=no keys_known=40new{ policy=api file=new.yaml words=20 "
         "every 10 seconds (counted anew every 10 seconds), and 5 a second with bursts of 8 nodes=3 denied=51 "
         "denied_units=510 delayed=7 limited_keys=9 evicted=0 untracked=0}old{ policy=api file=old.yaml "
@@ -461,6 +508,45 @@ static void test_json_has_every_figure(void **state)
     replay.clients.lost = 0;
 }
 
+static void test_captures_and_the_policies_of_the_gateway_are_told(void **state)
+{
+    (void) state;
+    service = (struct service){.address = {.bytes = {192, 0, 2, 1}, .length = 4}, .port = 27015};
+    service_found = true;
+    packet_counts = (struct packet_counts){.elsewhere = 1234, .kinds = {[DATAGRAM_TCP] = 2, [DATAGRAM_FRAGMENT] = 1}};
+    traces[1].packets = (struct packets *) 1;
+    replay.gateway = true;
+    replay.side_count = 1;
+    replay.sides[SIDE_NEW].options.gateway = true;
+    gateway_policies[0] = (weir_policy){.name = "source", .limits = limits, .limit_count = 1};
+    gateway_policies[1] = (weir_policy){.name = "overall", .limits = limits + 1, .limit_count = 1, .mode = WEIR_SHADOW};
+    report_text(&output, &report);
+    assert_true(tells("  datagrams to 192.0.2.1:27015, where most of them go (--to and --port name another service)\n"
+                      "  left out: 2 TCP, 1 later fragments, 1,234 to elsewhere\n"));
+    assert_true(tells("*policies of new.yaml, as weir-gateway plays them\n"
+                      "  source: 20 every 10 seconds (counted anew every 10 seconds)\n"
+                      "    denies 0 of 10\n"
+                      "  overall: 5 a second with bursts of 8\n"
+                      "    in shadow mode: would deny 1,000 of 11\n"));
+    assert_false(tells("overrides of all policies") || tells("policy api"));
+    (void) memset(told, 0, sizeof(told));
+    report_data(&output, &report);
+    assert_true(tells(" service=192.0.2.1:27015 service_found=yesleft_out{ tcp=2 icmp=0 fragments=1 other_protocols=0 "
+                      "elsewhere=1234}"));
+    assert_true(
+        tells("new{policies[{ policy=source words=20 every 10 seconds (counted anew every 10 seconds) shadow=no "
+              "checked=10 denied=0}{ policy=overall words=5 a second with bursts of 8 shadow=yes checked=11 "
+              "denied=1000}] denied_of_all=0 file=new.yaml"));
+    char text[REPORT_SERVICE_SIZE];
+    service.address.length = 0;
+    assert_string_equal(report_service(text, &service), "port 27015 of any address");
+    service = (struct service){.address = {.bytes = {0x20, 1, 0xd, 0xb8, [15] = 1}, .length = 16}};
+    assert_string_equal(report_service(text, &service), "any port of 2001:db8::1");
+    service.port = 53;
+    assert_string_equal(report_service(text, &service), "[2001:db8::1]:53");
+    replay.gateway = replay.sides[SIDE_NEW].options.gateway = false;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup(test_the_tables_are_as_wide_as_the_terminal_and_leave_out_what_is_not, begin),
         cmocka_unit_test_setup(test_what_there_is_none_of_is_not_told, begin),
         cmocka_unit_test_setup(test_json_has_every_figure, begin),
+        cmocka_unit_test_setup(test_captures_and_the_policies_of_the_gateway_are_told, begin),
     };
     return cmocka_run_group_tests_name("unit/apps/weir_report", tests, NULL, NULL);
 }

@@ -172,7 +172,9 @@ static void test_what_is_no_time_is_none(void **state)
         {"100000000000000000", UINT64_C(100000000000)},
         {"9999999999999999999", UINT64_C(9999999999999)},
         {"10000000000000000000", NONE},
-        {"100000000000.5", NONE},
+        {"100000000000.5", UINT64_C(100000000000)},
+        {"1764064800123.4567", UINT64_C(1764064800123)},
+        {"100000000000000.5", NONE},
         {"01/Jan/1970:00:00:00 +0000", 0},
         {"01/Jan/1970:00:00:00 +000", NONE},
         {"01/Jax/1970:00:00:00 +0000", NONE},
@@ -253,6 +255,15 @@ static const struct row rows[] = {
     {CLF, KEY_ADDRESS, "", "192.0.2.1", NULL},
     {CLF, KEY_ADDRESS, "", "", ""},
     {CLF, KEY_ADDRESS, "", "::ffff:192.0.2.9 [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "192.0.2.9 1"},
+    {CLF, KEY_ADDRESS, "", "[::1]:8 [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "::1 1"},
+    {CLF, KEY_ADDRESS, "", "shop:443 192.0.2.9:8 - - [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "192.0.2.9 1"},
+    {CLF, KEY_ADDRESS, "", "- 192.0.2.9 - - [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "192.0.2.9 1"},
+    {CLF, KEY_ADDRESS, "", "\"192.0.2.9, ::2\" - - [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "192.0.2.9 1"},
+    {CLF, KEY_ADDRESS, "", "192.0.2.9, ::2 - - [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "192.0.2.9 1"},
+    {CLF, KEY_ADDRESS, "", "hostname - 192.0.2.9 [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "hostname 1"},
+    {CLF, KEY_USER, "", "192.0.2.9, ::2, ::3 - al [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "al 1"},
+    {CLF, KEY_USER, "", "shop:443 192.0.2.9 - al [25/Nov/2025:10:00:00 +0000] \"\" 200 5", "al 1"},
+    {CLF, KEY_ALL, "", CLF_HEAD "\"GET / HTTP/1.1\" 200 5", "all 1"},
     {CLF, KEY_USER, "", CLF_HEAD "\"GET / HTTP/1.1\" 200 5", "al [ic] e 1"},
     {CLF, KEY_USER, "", "192.0.2.1 [25/Nov/2025:10:00:00 +0000] \"GET /\" 200 5", " 1"},
     {CLF, KEY_PATH, "1", CLF_HEAD "\"GET /a/b?c HTTP/1.1\" 200 5", "/a 1"},
@@ -289,6 +300,15 @@ static const struct row rows[] = {
     {HAPROXY, KEY_ADDRESS, "", "192.0.2.1:1 [25/Nov/2025:10:00:00.123", NULL},
     {HAPROXY, KEY_ADDRESS, "", "192.0.2.1:1 [25/Nov/2025:10:00:00.123] \"GET", NULL},
     {HAPROXY, KEY_ADDRESS, "", "192.0.2.1:1 [25/Nov/2025:10:00:00.123] a b", NULL},
+    {HAPROXY, KEY_ADDRESS, "", HA_HEAD "f b/s 0/-1/+5007 212 -- 0/0/0/0/3 0/0", "2001:db8::1 1"},
+    {HAPROXY, KEY_ADDRESS, "bytes", HA_HEAD "f b/s 0/0/5007 212 -- 0/0/0/0/3 0/0", "2001:db8::1 212"},
+    {HAPROXY, KEY_ADDRESS, "bytes", HA_HEAD "f b/s 0/0/5007 +212 -- 0/0/0/0/3 0/0", "2001:db8::1 212"},
+    {HAPROXY, KEY_ALL, "", HA_HEAD "f b/s 0/0/5007 212 -- 0/0/0/0/3 0/0", "all 1"},
+    {HAPROXY, KEY_PATH, "1", HA_HEAD "f b/s 0/0/5007 212 -- 0/0/0/0/3 0/0", NULL},
+    {HAPROXY, KEY_ADDRESS, "", HA_HEAD "f b/s 0/5007 212 -- 0/0/0/0/3 0/0", NULL},
+    {HAPROXY, KEY_ADDRESS, "", HA_HEAD "f b/s 0/x/5007 212 -- 0/0/0/0/3 0/0", NULL},
+    {HAPROXY, KEY_ADDRESS, "", HA_HEAD "f b/s 0/0/5007 -- -- 0/0/0/0/3 0/0", NULL},
+    {HAPROXY, KEY_ADDRESS, "", HA_HEAD "f b/s 0/0/5007 212", NULL},
     {HAPROXY, KEY_ADDRESS, "", "", ""},
     {HAPROXY, KEY_PATH, "1", HA_HEAD HA_MIDDLE "\"GET /a/b HTTP/1.1\"", "/a 1"},
     {HAPROXY, KEY_PATH, "1", HA_HEAD HA_MIDDLE "\"<BADREQ>\"", NULL},
@@ -436,7 +456,9 @@ static void test_addresses_are_keys_of_their_bytes_and_other_texts_differ_from_a
         char scratch[KEY_MOST + 1];
         unsigned char bytes[16];
         place(&placed, cases[i].text, strlen(cases[i].text), "1");
-        fields_address(&record, (struct span){placed.at, placed.length}, cases[i].prefix, scratch);
+        const struct selection selection = {.key = KEY_ADDRESS, .prefix = cases[i].prefix};
+        const bool client = fields_address(&record, (struct span){placed.at, placed.length}, &selection, scratch);
+        assert_int_equal(client, cases[i].text[0] != '\0');
         if (record.length != cases[i].length || record.address == cases[i].is_text) {
             fail_msg("%s: %zu", cases[i].text, record.length);
         }

@@ -234,9 +234,11 @@ static void test_keys_without_slots_are_charged_without_the_table(void **state)
     /* Keys with as much left: the first one. */
     new_keys("p");
     assert_true(request(NULL, KEYS, &v) && v.key_index == 0 && v.remaining == LIMIT - 1);
-    /* What the table decides: a cost of 0, a key that is named twice, one of no policy, more than the limit. */
+    /* A cost of 0 asks for a unit, and takes none. */
     new_keys("p");
-    assert_true(request((const uint64_t[]){1, 0}, 2, NULL) && d.tables == 1);
+    assert_true(request((const uint64_t[]){1, 0}, 2, &v) && d.tables == 0 && v.key_index == 0);
+    expect_used((const uint64_t[KEYS]){1});
+    /* What the table decides: a key that is named twice, one of no policy, more than the limit. */
     new_keys("p");
     d.keys[2] = d.keys[0];
     assert_true(request(NULL, 3, &v) && d.tables == 1 && v.remaining == LIMIT - 2);

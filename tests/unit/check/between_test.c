@@ -473,12 +473,14 @@ static bool end_of_settler(void *arg)
 }
 
 /* A new key of each kind, of which one unit is used. */
-static void open_marked(void)
+static void open_marked(weir_mode mode)
 {
     weir_policy policies[KINDS];
     for (size_t i = 0; i < KINDS; i++) {
-        policies[i] = (weir_policy){
-            .name = kinds_of[i].name, .limits = &limits[kinds_of[i].first], .limit_count = kinds_of[i].count};
+        policies[i] = (weir_policy){.name = kinds_of[i].name,
+                                    .limits = &limits[kinds_of[i].first],
+                                    .limit_count = kinds_of[i].count,
+                                    .mode = mode};
     }
     open_two_handles(policies, KINDS);
     s.third = weir_attach(d.w);
@@ -512,7 +514,7 @@ static void test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it
 {
     (void) state;
     weir_stats stats;
-    open_marked();
+    open_marked(WEIR_ENFORCE);
     for (size_t kind = 0; kind < KINDS; kind++) {
         for (size_t limit = 0; limit < kinds_of[kind].count; limit++) {
             if (limits[kinds_of[kind].first + limit].algorithm == WEIR_SLIDING_LOG) {
@@ -564,11 +566,38 @@ static void test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it
     }
 }
 
+/* The settler has died, and the table is to be repaired: in shadow mode a request that gives up passes uncounted. */
+static void test_a_request_in_shadow_mode_that_gives_up_passes(void **state)
+{
+    (void) state;
+    weir_stats before;
+    weir_stats after;
+    weir_verdict v;
+    open_marked(WEIR_SHADOW);
+    choose_key(0, TWO);
+    choose_key(1, TWO);
+    const weir_key keys[] = {s.keys[0].key, s.keys[1].key};
+    s.marked = cell_of_key(0, 0);
+    s.dies = true;
+    weir_get_stats(d.w, &before);
+    mark(s.marked, true);
+    const bool allowed = weir_check_all(d.t, keys, NULL, 2, &v);
+    store_relaxed(&d.w->limiter.process.shared->halted_by, 0);
+    mark(s.marked, false);
+    assert_true(allowed && v.allowed && v.would_deny && v.retry_after_ns == 0);
+    weir_get_stats(d.w, &after);
+    assert_int_equal(after.untracked_count - before.untracked_count, 1);
+    assert_int_equal(after.allowed_count - before.allowed_count, 1);
+    assert_int_equal(after.would_deny_count - before.would_deny_count, 2); /* of the policy of each key */
+    assert_int_equal(left_by(d.u, 0), s.keys[0].most - 1);
+    assert_int_equal(left_by(d.u, 1), s.keys[1].most - 1);
+}
+
 /* Another process begins to wait until no call is at the table. A call that waits for nobody goes on to its end. */
 static void test_a_request_that_waits_for_nobody_is_decided_while_the_table_is_to_be_repaired(void **state)
 {
     (void) state;
-    open_marked();
+    open_marked(WEIR_ENFORCE);
     for (size_t kind = 0; kind < KINDS; kind++) {
         for (s.step = 1; s.step <= 12; s.step++) {
             uint64_t wait_ns;
@@ -604,7 +633,7 @@ static void test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_i
     static const size_t kinds_at[] = {TWO, TWO + 1, TWO};
     enum { ASKED = COUNT_OF(kinds_at), MOST_STEPS = 8 };
     _Static_assert(ASKED + 1 == KEYS, "all later readings are counted together");
-    open_marked();
+    open_marked(WEIR_ENFORCE);
     choose_key(ASKED, 0);
     uint64_t granted = 0;
     for (size_t i = 0; i < COUNT_OF(steps) * MOST_STEPS * ASKED * 4; i++) {
@@ -825,7 +854,7 @@ static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_
 {
     (void) state;
     unsigned lost = 0;
-    open_marked();
+    open_marked(WEIR_ENFORCE);
     for (size_t kind = 0; kind < KINDS; kind++) {
         const bool single = kinds_of[kind].count == 1;
         for (unsigned i = 0; i < 12 && single; i++) {
@@ -853,7 +882,7 @@ static void test_a_check_whose_cell_becomes_another_keys_is_decided_in_its_keys_
 static void test_a_check_that_loses_its_cell_again_and_again_gives_up_for_a_repair_alone(void **state)
 {
     (void) state;
-    open_marked();
+    open_marked(WEIR_ENFORCE);
     for (unsigned i = 0; i < 4 * 7; i++) {
         const bool halted = i % 2 != 0;
         const unsigned losses = i / 4;
@@ -883,6 +912,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_comes_between_two_steps_loses_no_unit_and_lets_none_through),
         cmocka_unit_test(test_a_charge_keeps_a_settlers_mark_and_a_reservation_waits_until_it_is_gone),
+        cmocka_unit_test(test_a_request_in_shadow_mode_that_gives_up_passes),
         cmocka_unit_test(test_a_request_that_loses_its_room_to_a_charge_gives_back_all_that_it_has_reserved),
         cmocka_unit_test(test_a_request_for_very_many_units_of_any_key_is_alone_in_reserving_them),
         cmocka_unit_test(test_a_hot_key_of_one_window_or_token_bucket_needs_no_table),

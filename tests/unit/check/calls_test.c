@@ -4,7 +4,7 @@
  * sliding logs. Under a clock that the test moves. Calls that change what a key has used are in adjustments_test.c.
  *
  * Guards: src/check/check.c, src/check/request.h, src/check/check_all.c, src/check/decide.c, src/check/denial.c,
- * src/check/claim.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/check/charge.c,
+ * src/check/claim.c, src/check/all_table.c, src/check/reserved_charge.c, src/check/slot_learn.c, src/check/charge.c,
  * src/process/history_store.c, src/process/process.c, src/base/clock.h
  */
 #include <inttypes.h>
@@ -313,7 +313,8 @@ static void test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_me
     static const weir_limit log = {.algorithm = WEIR_SLIDING_LOG, .limit = WEIR_MAX_LOG_UNITS, .period_ns = MINUTE};
     static const weir_policy policies[] = {{.name = "p", .limits = &kinds[0], .limit_count = 1},
                                            {.name = "full", .limits = &log, .limit_count = 1},
-                                           {.name = "trial", .limits = &log, .limit_count = 1, .mode = WEIR_SHADOW}};
+                                           {.name = "trial", .limits = &log, .limit_count = 1, .mode = WEIR_SHADOW},
+                                           {.name = "look", .limits = kinds, .limit_count = 1, .mode = WEIR_SHADOW}};
     open_two_handles(policies, COUNT_OF(policies));
     uint64_t number = 0;
     do { /* first logs that take much memory, then small ones, until there is none left */
@@ -329,6 +330,19 @@ static void test_a_request_goes_on_without_a_log_in_shadow_mode_that_finds_no_me
         assert_true(v.would_deny);
         assert_int_equal(left(&keys[0]), 100 - n);
     }
+    /* A log that is not in shadow mode ends the request, whatever its first key is. */
+    const weir_key others[] = {key_of("look", "k"), key_of("full", "k")};
+    weir_stats before;
+    weir_stats after;
+    weir_verdict v;
+    weir_get_stats(d.w, &before);
+    assert_false(weir_check_all(d.t, others, NULL, 2, &v));
+    assert_true(!v.allowed && !v.would_deny && v.key_index == 1 && v.retry_after_ns == SECOND);
+    assert_int_equal(v.limit, WEIR_MAX_LOG_UNITS);
+    weir_get_stats(d.w, &after);
+    assert_int_equal(after.untracked_count - before.untracked_count, 1);
+    assert_int_equal(after.denied_count - before.denied_count, 1);
+    assert_int_equal(left(&others[0]), 100);
 }
 
 /* Memory is there for three logs that are full: far more keys may each have a little of the same limit. */

@@ -6,7 +6,7 @@
  * clock that the test moves.
  *
  * Guards: src/check/charge.c, src/check/refund.c, src/check/reserve.c, src/check/check.c, src/thread/slot.c,
- * src/thread/slot.h, src/thread/slot_word.h
+ * src/thread/slot.h, src/thread/slot_word.c, src/thread/slot_word.h
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -14,10 +14,12 @@
 #include "policy/policy_set.h"
 #include "support/support.h"
 #include "thread/limiter.h"
+#include "thread/slot.h"
 #include "thread/tick.h"
 
-#define MINUTE   (60 * SECOND)
-#define START_NS (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+#define MINUTE          (60 * SECOND)
+#define START_NS        (UINT64_C(1767225610) * SECOND) /* 2026-01-01, ten seconds into a minute */
 
 static struct {
     struct fake_clock clock;
@@ -322,6 +324,58 @@ static void test_a_request_of_several_keys_is_decided_by_all_of_them(void **stat
     weir_close(d.w);
 }
 
+/* Units that slots of the handle hold of a key. */
+static uint64_t granted_of(const weir_key *key)
+{
+    const size_t index = slot_find(d.t, key->hash);
+    return index != SLOT_NONE ? load_relaxed(&d.t->accounts[index].granted) : 0;
+}
+
+/*
+ * The keys of a request that the table decides get grants, each for itself, so that soon no request goes there. A key
+ * that is named twice gets none: each of its claims reads what is left after those before it.
+ */
+static void test_keys_that_the_table_decides_are_granted_units_unless_named_twice(void **state)
+{
+    (void) state;
+    enum { TIMES = 100 };
+    static const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 1000, .period_ns = HOUR},
+                                        {.algorithm = WEIR_FIXED_WINDOW, .limit = 2000, .period_ns = 24 * HOUR}};
+    static const weir_policy policies[] = {{.name = "one", .limits = limits, .limit_count = 1},
+                                           {.name = "two", .limits = limits, .limit_count = 2}};
+    static const struct {
+        const char *names[3]; /* of one policy in turn with the other, which several limits keep from other ways */
+        bool twice;
+    } rows[] = {{{"a", "b", "c"}, false}, {{"a", "b", "a"}, true}, {{"a", "a", "a"}, true}};
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        weir_key keys[3];
+        weir_stats before;
+        weir_stats after;
+        desk_open(policies, 2);
+        for (size_t k = 0; k < 3; k++) {
+            const weir_policy_id id = weir_find_policy(d.w, k == 1 ? "one" : "two");
+            keys[k] = weir_make_key(d.w, id, rows[i].names[k], 1);
+        }
+        weir_get_stats(d.w, &before);
+        for (uint64_t n = 1; n <= TIMES; n++) {
+            weir_verdict v;
+            assert_true(weir_check_all(d.t, keys, NULL, 3, &v));
+            assert_int_equal(v.remaining, 1000 - n * (rows[i].twice ? 2 : 1));
+            assert_true(!rows[i].twice || granted_of(&keys[0]) == 0);
+            assert_int_equal(d.t->shared->rcu_depth | load_relaxed(&d.t->shared->rcu_count) % 2, 0);
+        }
+        assert_int_equal(granted_of(&keys[0]) == 0, rows[i].twice);
+        assert_int_not_equal(granted_of(&keys[1]), 0);
+        weir_get_stats(d.w, &after);
+        if (rows[i].twice) {
+            assert_int_equal(after.slow_count - before.slow_count, TIMES);
+        } else {
+            assert_in_range(after.slow_count - before.slow_count, 1, 10); /* each grant is twice the one before */
+        }
+        weir_close(d.w);
+    }
+}
+
 /* Whether a limit of a key has refused a request: of an evicted key that is the most important thing to know. */
 static bool has_refused(const weir_key *key, size_t limit)
 {
@@ -397,6 +451,50 @@ static void test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_
     }
 }
 
+/* Wherever a key is among the others whose policy goes by the clock; else the last tick says what time it is. */
+static void test_a_request_goes_by_the_clock_if_one_of_its_policies_does(void **state)
+{
+    (void) state;
+    static const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = HOUR},
+                                        {.algorithm = WEIR_FIXED_WINDOW, .limit = 20, .period_ns = 24 * HOUR}};
+    static const weir_limit log = {.algorithm = WEIR_SLIDING_LOG, .limit = 10, .period_ns = HOUR};
+    static const weir_policy policies[] = {{.name = "tick", .limits = limits, .limit_count = 2},
+                                           {.name = "clock", .limits = &log, .limit_count = 1}};
+    static const struct {
+        size_t count;
+        bool fine[3];
+    } rows[] = {{1, {0}},    {2, {0, 0}},    {3, {0, 0, 0}}, {1, {1}},      {2, {1, 0}},
+                {2, {0, 1}}, {3, {1, 0, 0}}, {3, {0, 1, 0}}, {3, {0, 0, 1}}};
+    weir_options options = WEIR_OPTIONS_INIT;
+    options.no_thread = true;
+    options.tick_us = 100000;
+    weir *w = open_or_fail(&options);
+    weir_thread *t = weir_attach(w);
+    assert_int_equal(weir_set_policies(w, policies, 2, NULL), 0);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        weir_key keys[3];
+        size_t names[3];
+        bool fine = false;
+        for (size_t k = 0; k < rows[i].count; k++) {
+            names[k] = i << 2 | k;
+            keys[k] =
+                weir_make_key(w, weir_find_policy(w, rows[i].fine[k] ? "clock" : "tick"), &names[k], sizeof(names[k]));
+            fine = fine || rows[i].fine[k];
+        }
+        tick_wake(t->limiter, real_ns());
+        t->shared->looked_count = load_relaxed(&t->shared->slow_count); /* no look at the clock is due */
+        const uint64_t tick_ns = load_relaxed(&t->line->now_ns);
+        uint64_t clock_ns;
+        do {
+            clock_ns = real_ns() + load_relaxed(&t->line->offset_ns);
+        } while (clock_ns <= tick_ns);
+        weir_verdict v;
+        assert_true(weir_check_all(t, keys, NULL, rows[i].count, &v));
+        assert_true(fine ? v.decided_ns >= clock_ns : v.decided_ns == tick_ns);
+    }
+    weir_close(w);
+}
+
 /* Where no thread of the weir moves its time, those that check do: also one that asks for several keys at once alone.
  */
 static void test_requests_of_several_keys_move_time_on(void **state)
@@ -461,9 +559,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refused_reservation_says_when_all_limits_let_it_go),
+        cmocka_unit_test(test_a_request_goes_by_the_clock_if_one_of_its_policies_does),
         cmocka_unit_test(test_requests_of_several_keys_move_time_on),
         cmocka_unit_test(test_a_request_of_several_keys_is_decided_by_all_of_them),
         cmocka_unit_test(test_a_denial_counts_for_the_policy_that_decided),
+        cmocka_unit_test(test_keys_that_the_table_decides_are_granted_units_unless_named_twice),
         cmocka_unit_test(test_each_limit_that_refuses_is_known_to_have_refused),
         cmocka_unit_test(test_a_burst_of_exactly_the_limit_passes_whole_whoever_looks_at_the_clock),
         cmocka_unit_test(test_a_request_of_several_keys_counts_once_beside_entries),

@@ -8,12 +8,14 @@
 #include <weir/weir.hpp>
 
 #include <algorithm>
+#include <arpa/inet.h>
 #include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <netinet/in.h>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -503,12 +505,30 @@ void overrides_and_forms()
     const weirpp::stats stats = limiter.get_stats();
     EXPECT(stats.allowed_count >= 2 && stats.denied_count >= 2 && stats.key_capacity >= 1000);
     EXPECT(weirpp::duration_of(stats.fleet_age_ns) == weirpp::never);
+    weirpp::policy_stats ten_stats;
+    EXPECT(limiter.get_policy_stats(key.policy, ten_stats) && ten_stats.limit_count == 1 && !ten_stats.in_outage);
+    EXPECT(ten_stats.allowed_count == stats.allowed_count && ten_stats.denied_count == stats.denied_count);
+    EXPECT(!limiter.get_policy_stats(weirpp::no_policy, ten_stats) && ten_stats.allowed_count == 0);
     const std::string metrics = limiter.write_metrics();
     EXPECT(metrics.find("weir_checks_total") != std::string::npos && metrics.back() == '\n');
     EXPECT(std::strlen(metrics.c_str()) == metrics.size());
     const std::string status = limiter.write_status();
     EXPECT(status.find("\"policies\":[{") != std::string::npos && status.substr(status.size() - 2) == "}\n");
     EXPECT(weirpp::status_page().substr(0, 15) == "<!DOCTYPE html>");
+}
+
+void address_keys()
+{
+    sockaddr_in6 at{};
+    at.sin6_family = AF_INET6;
+    EXPECT(inet_pton(AF_INET6, "2001:db8:1:2::7", &at.sin6_addr) == 1);
+    const auto *from = reinterpret_cast<const sockaddr *>(&at);
+    const weirpp::address_key whole(from), network(from, 64), none(nullptr);
+    EXPECT(whole && whole.size() == 16 && std::memcmp(whole.data(), &at.sin6_addr, 16) == 0);
+    EXPECT(network && network.size() == 8 && std::memcmp(network.data(), &at.sin6_addr, 8) == 0);
+    EXPECT(!none && none.size() == 0);
+    const weirpp::address_key copy = network;
+    EXPECT(copy.size() == 8 && std::memcmp(copy.data(), network.data(), 8) == 0);
 }
 
 void files()
@@ -530,6 +550,32 @@ void files()
     EXPECT(!limiter.load_policies(path, why) && std::strncmp(why.what(), path, std::strlen(path)) == 0);
     EXPECT(!limiter.load_policies(path, ten, why) && limiter.find_policy("file") != weirpp::no_policy);
     unlink(path);
+}
+
+void required()
+{
+    weirpp::options how;
+    how.no_thread = true;
+    how.max_keys = 1000;
+    how.required_policies = {"ten", "login"};
+    weirpp::error why;
+    weirpp::limiter limiter = weirpp::limiter::open(how, why);
+    EXPECT(limiter && !limiter.set_policies(ten, why));
+    EXPECT(std::string(why.what()).find("\"login\" is missing") != std::string::npos);
+    how.required_policies = {std::string("a\0b", 3)};
+    EXPECT(!weirpp::limiter::open(how, why) && std::string(why.what()).find("zero byte") != std::string::npos);
+    char path[] = "/tmp/weir-cpp-XXXXXX";
+    const int descriptor = mkstemp(path);
+    EXPECT(descriptor >= 0);
+    close(descriptor);
+    std::ofstream(path)
+        << "policies:\n  - name: logn\n    limits:\n      - { algorithm: token_bucket, limit: 1, period: 1s }\n";
+    EXPECT(weirpp::limiter::validate_policies(path, {}, why) &&
+           weirpp::limiter::validate_policies(path, {"logn"}, why));
+    EXPECT(!weirpp::limiter::validate_policies(path, {"login"}, why));
+    EXPECT(std::string(why.what()).find("did you mean it by \"logn\"?") != std::string::npos);
+    std::remove(path);
+    EXPECT(!weirpp::limiter::validate_policies(path, {}, why) && why.code() == std::errc::no_such_file_or_directory);
 }
 
 void shadow()
@@ -572,7 +618,7 @@ void logs()
         std::this_thread::sleep_for(std::min<std::chrono::milliseconds>(limiter.poll(why), 10ms));
     }
     EXPECT(!line.empty() && !why);
-    EXPECT(limiter.sync(0ms) == std::errc::timed_out);
+    EXPECT(limiter.sync(20s) == std::errc::connection_refused);
     limiter.close();
     weirpp::limiter alone = open_limiter({});
     EXPECT(alone.sync(1s) == std::errc::not_connected && alone.sync(-1s) == std::errc::not_connected);
@@ -628,7 +674,9 @@ const struct {
     {"handles and limiters move, and end what they own", handles},
     {"nothing is allocated on the way of a check", no_allocations},
     {"overrides, key forms, offenders, statistics and metrics", overrides_and_forms},
+    {"a client's key is its address up to the prefix", address_keys},
     {"policies come from files, and from files and the program at once", files},
+    {"a set without a required policy is refused", required},
     {"shadow mode lets pass and says so", shadow},
     {"the log function is called, moves with the limiter and may throw", logs},
     {"a forked process joins, and the memory's name is removed", processes},

@@ -181,7 +181,7 @@ static void test_up_to_when_a_bucket_may_have_been_full(void **state)
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         static const weir_limit small = {
-            .algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND, .burst = 200};
+            .algorithm = WEIR_TOKEN_BUCKET, .limit = 1000, .period_ns = SECOND, .burst = 100};
         begin_report(cases[i].small ? &small : &bucket);
         k.fleet.membership.watermark_ns = cases[i].mark_ms < 0 ? NOW_NS + 50 * MILLISECOND : ago(cases[i].mark_ms);
         k.sync.demand.shared = cases[i].shared;

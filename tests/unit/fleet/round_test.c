@@ -120,10 +120,13 @@ static void test_a_node_that_expects_too_few_nodes_writes_so_once(void **state)
         node_open(&n, 2, 0);
         pass(&n, 5000);
         if (expected_nodes < 3) {
+            static const char *const are[] = {"not set", "1", "2"};
+            static const char *const parts[] = {"the whole", "the whole", "1/2"};
             (void) snprintf(expected, sizeof(expected),
-                            "expected_nodes is %u and 3 nodes are live: a node that starts lets pass up to 1/%u of "
-                            "each limit before its first sync; set expected_nodes to 3",
-                            expected_nodes, expected_nodes != 0 ? expected_nodes : 1);
+                            "3 nodes are live, and expected_nodes is %s: a node that starts admits up to %s of each "
+                            "limit until Redis has answered it once. Set expected_nodes to 3, and it admits 1/3 until "
+                            "then",
+                            are[expected_nodes], parts[expected_nodes]);
             expect_line(&log, 1, WEIR_LOG_INFO, expected);
         }
         assert_int_equal(log.count, expected_nodes < 3 ? 2 : 1);

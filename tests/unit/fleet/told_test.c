@@ -147,6 +147,18 @@ static struct transport_counts told_counts(const struct transport *t)
     return f.counts;
 }
 
+static void told_retry(struct transport *t, uint64_t now_ns)
+{
+    (void) t;
+    (void) now_ns;
+}
+
+static bool told_refused(const struct transport *t)
+{
+    (void) t;
+    return false;
+}
+
 static void told_close(struct transport *t)
 {
     (void) t;
@@ -159,6 +171,8 @@ static const struct transport_ops told_ops = {.begin = told_begin,
                                               .problem = told_problem,
                                               .server = told_server,
                                               .counts = told_counts,
+                                              .retry = told_retry,
+                                              .refused = told_refused,
                                               .close = told_close};
 
 static void advance(uint64_t ms)

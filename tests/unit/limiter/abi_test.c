@@ -75,6 +75,7 @@ static void test_a_field_of_statistics_stays_where_it_is(void **state)
         FIELD(stalled_denied_count, 280),
         FIELD(unlimited_count, 288),
         FIELD(attach_error_count, 296),
+        FIELD(dropped_policy_count, 304),
     };
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         if (fields[i].is != fields[i].was) {
@@ -106,7 +107,8 @@ static void test_new_options_lie_behind_the_padding_of_earlier_ones(void **state
     assert_int_equal(offsetof(weir_options, shared), padded);
     /* A program that was compiled before shared_name ends its options behind max_processes. */
     assert_int_equal(offsetof(weir_options, shared_name), offsetof(weir_options, max_processes) + sizeof(uint32_t));
-    assert_int_equal(offsetof(weir_options, shared_name) + sizeof(char *), sizeof(weir_options));
+    assert_int_equal(offsetof(weir_options, required_policies), offsetof(weir_options, shared_name) + sizeof(char *));
+    assert_int_equal(offsetof(weir_options, required_policy_count) + sizeof(size_t), sizeof(weir_options));
 }
 
 static void test_statistics_fill_the_room_that_the_caller_has(void **state)

@@ -132,6 +132,8 @@ static void test_a_forked_child_may_close_its_copy_and_the_parent_goes_on(void *
 }
 
 /* Each malformed option is refused with a sentence that begins so, or has the words. */
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 static void refused(const weir_options *options, const char *words)
 {
     weir *w = (weir *) (uintptr_t) 1;
@@ -285,10 +287,11 @@ static void test_options_of_another_size_are_read_as_far_as_both_know_them(void 
     weir_options options = small_options();
     options.size = offsetof(weir_options, max_log_units) - 1; /* smaller than any there was */
     char says[100];
-    (void) snprintf(says, sizeof(says), "options: size is %zu; start from WEIR_OPTIONS_INIT", options.size);
+    (void) snprintf(says, sizeof(says), "options: size is %zu, which no version of weir_options has", options.size);
     refused(&options, says);
     options.size = 0;
-    refused(&options, "options: size is 0; start from WEIR_OPTIONS_INIT, which sets it");
+    refused(&options, "options: size is 0, which no version of weir_options has; initialize the struct, as in "
+                      "weir_options options = WEIR_OPTIONS_INIT");
     options.size = offsetof(weir_options, max_log_units);
     options.max_log_units = 1; /* beyond: it is not looked at */
     weir_close(open_or_fail(&options));
@@ -305,11 +308,30 @@ static void test_options_of_another_size_are_read_as_far_as_both_know_them(void 
     weir_close(open_or_fail(&newer.known));
     for (size_t i = 0; i < sizeof(newer.later); i++) {
         newer.later[i] = 1;
-        (void) snprintf(says, sizeof(says), "options: byte %zu is set, which this version (%s) does not know",
-                        sizeof(weir_options) + i, weir_version());
+        (void) snprintf(says, sizeof(says), "options: byte %zu of %zu is set, which this version (%s) does not know",
+                        sizeof(weir_options) + i, newer.known.size, weir_version());
         refused(&newer.known, says);
         newer.later[i] = 0;
     }
+}
+
+/* A struct that nobody has initialized has any size, and no more bytes than it has are read. */
+static void test_options_of_rubbish_say_how_to_begin(void **state)
+{
+    (void) state;
+    static const size_t sizes[] = {1, 1025, 4096, UINT32_MAX, SIZE_MAX / 2, SIZE_MAX};
+    weir_options *options = calloc(1, sizeof(*options)); /* a sanitizer sees what is read behind it */
+    assert_non_null(options);
+    for (int byte = 0; byte < 256; byte++) {
+        memset((void *) options, byte, sizeof(*options));
+        refused(options, "initialize the struct, as in weir_options options = WEIR_OPTIONS_INIT");
+    }
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+        *options = small_options();
+        options->size = sizes[i];
+        refused(options, "which no version of weir_options has");
+    }
+    free(options);
 }
 
 static void test_zeroed_options_mean_defaults(void **state)
@@ -492,6 +514,7 @@ int main(void)
         cmocka_unit_test(test_texts_have_a_length_and_an_alphabet),
         cmocka_unit_test(test_other_malformed_options_are_refused_by_name),
         cmocka_unit_test(test_options_of_another_size_are_read_as_far_as_both_know_them),
+        cmocka_unit_test(test_options_of_rubbish_say_how_to_begin),
         cmocka_unit_test(test_zeroed_options_mean_defaults),
         cmocka_unit_test(test_checks_against_no_policy_pass_and_are_counted),
         cmocka_unit_test(test_metrics_say_how_much_room_they_need),

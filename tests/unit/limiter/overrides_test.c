@@ -884,14 +884,14 @@ static void test_entries_that_a_dead_leader_had_read_are_read_anew_and_not_touch
     nodes_init(&n, plain, 1);
     node_open(&n, 0, 0);
     weir *w = n.node[0].w;
-    (void) pthread_mutex_lock(&w->shared->policy_lock);
+    (void) robust_mutex_lock(&w->limiter.process, &w->shared->policy_lock);
     loopback_fleet_set_override(n.fleet, "p:key", "deny");
     pass(&n, 1000);
     struct override_text *texts = w->fleet->overrides.texts;
     assert_int_equal(w->fleet->overrides.count, 1);
     const struct fleet_parts parts = leader_parts(w);
     fleet_adopt(w->fleet, &parts);
-    (void) pthread_mutex_unlock(&w->shared->policy_lock);
+    robust_mutex_unlock(&w->shared->policy_lock);
     assert_true(w->fleet->overrides.texts == NULL && w->fleet->overrides.count == 0);
     pass(&n, 1000);
     expect_list(w, "p:key=deny fleet;");
@@ -945,10 +945,10 @@ static void test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_onc
     pass(&n, 1000);
     assert_true(left_out(node) == 1 && strstr(node->error, "are malformed") != NULL);
     /* While somebody changes policies, the fleet's entries wait. */
-    (void) pthread_mutex_lock(&node->w->shared->policy_lock);
+    (void) robust_mutex_lock(&node->w->limiter.process, &node->w->shared->policy_lock);
     loopback_fleet_set_override(n.fleet, "p:key", NULL);
     pass(&n, 1000);
-    (void) pthread_mutex_unlock(&node->w->shared->policy_lock);
+    robust_mutex_unlock(&node->w->shared->policy_lock);
     assert_false(weir_check(node->t, &node->key, 1, NULL));
     pass(&n, 20);
     assert_true(weir_check(node->t, &node->key, 1, NULL));

@@ -6,6 +6,7 @@
  * Guards: src/limiter/stats.c, src/limiter/prometheus.c, src/limiter/status/write_status.c,
  * src/limiter/status/readings.h, src/limiter/weir.c
  */
+#include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
@@ -89,6 +90,7 @@ static void plant_fleet(struct fleet_stats *stats)
     store_relaxed(&stats->sent_size, 64);
     store_relaxed(&stats->overrides_left_out, 65);
     store_relaxed(&stats->urgent_sync_count, 66);
+    store_relaxed(&stats->limit_differences, 165);
     store_relaxed(&stats->clock_skew_ns, -1067000000);
     store_relaxed(&stats->estimate_sum, -3000007);
     store_relaxed(&stats->link, WEIR_LINK_DOWN);
@@ -138,6 +140,8 @@ static int plant(void **state)
     weir_count_unlimited(w, 80);
     weir_count_unlimited(w, 0);
     weir_count_unlimited(w, 5);
+    store_relaxed(&w->shared->dropped.dropped[0], UINT64_C(1) << 63);
+    store_relaxed(&w->shared->dropped.dropped[15], 3);
     store_relaxed(&w->limiter.shared->attach_failures[ATTACH_FULL], 68000);
     store_relaxed(&w->limiter.shared->attach_failures[ATTACH_NO_ROOM], 69);
     store_relaxed(&w->limiter.process.shared->news_ns, tick_time(&w->limiter) - 2500000000);
@@ -207,6 +211,7 @@ static void test_each_field_of_the_statistics_has_its_own_number(void **state)
         FIELD(stalled_denied_count, 4004),
         FIELD(unlimited_count, 85),
         FIELD(attach_error_count, 68069),
+        FIELD(dropped_policy_count, 3),
     };
     weir_stats stats;
     weir_get_stats(node_w, &stats);
@@ -226,6 +231,92 @@ static void test_each_field_of_the_statistics_has_its_own_number(void **state)
     weir_get_stats(node_w, &stats);
     assert_int_equal(stats.key_count, stats.key_capacity);
     store_relaxed(&node_w->limiter.process.table.shared->key_count, 48);
+}
+
+static void expect_counters(const weir_policy_stats *stats, uint64_t id)
+{
+    assert_int_equal(stats->allowed_count, (10 + id) * 1001);
+    assert_int_equal(stats->denied_count, (20 + id) * 1001);
+    assert_int_equal(stats->would_deny_count, (30 + id) * 1001);
+}
+
+static void test_the_statistics_of_a_policy_are_its_own(void **state)
+{
+    (void) state;
+    for (size_t i = 0; i < COUNT_OF(policies); i++) {
+        weir_policy_stats stats;
+        const weir_policy_id id = weir_find_policy(node_w, policies[i].name);
+        memset((void *) &stats, 0xa5, sizeof(stats));
+        assert_int_equal(weir_get_policy_stats(node_w, id, &stats, sizeof(stats)), 0);
+        expect_counters(&stats, id);
+        assert_int_equal(stats.limit_count, policies[i].limit_count);
+        for (size_t j = 0; j < stats.limit_count; j++) {
+            const weir_limit *given = &policies[i].limits[j];
+            const weir_limit *limit = &stats.limits[j];
+            assert_true(limit->algorithm == given->algorithm && limit->calendar == given->calendar);
+            assert_true(limit->limit == given->limit && limit->period_ns == given->period_ns);
+            assert_true(limit->burst == (given->burst != 0 ? given->burst : given->limit) && limit->name == NULL);
+        }
+        assert_false(stats.in_outage);
+        assert_int_equal(stats.outage_mode, policies[i].on_outage);
+    }
+    weir_policy_stats none;
+    assert_int_equal(weir_get_policy_stats(node_w, WEIR_NO_POLICY, &none, sizeof(none)), -ENOENT);
+    assert_int_equal(none.allowed_count + none.denied_count + none.would_deny_count + none.limit_count, 0);
+    assert_int_equal(weir_get_policy_stats(node_w, 1000, &none, sizeof(none)), -ENOENT);
+    assert_int_equal(weir_get_policy_stats(node_w, UINT32_MAX, &none, sizeof(none)), -ENOENT);
+    assert_int_equal(weir_get_policy_stats(node_w, 1, NULL, sizeof(none)), -EINVAL);
+}
+
+static void test_a_policy_that_is_no_longer_in_the_set_keeps_its_counters(void **state)
+{
+    (void) state;
+    weir_policy_stats stats;
+    const weir_policy_id own = weir_find_policy(node_w, "own");
+    assert_int_equal(weir_set_policies(node_w, policies, 2, NULL), 0);
+    assert_int_equal(weir_get_policy_stats(node_w, own, &stats, sizeof(stats)), -ENOENT);
+    expect_counters(&stats, own);
+    assert_int_equal(stats.limit_count, 0);
+    assert_int_equal(weir_set_policies(node_w, policies, COUNT_OF(policies), NULL), 0);
+    assert_int_equal(weir_get_policy_stats(node_w, own, &stats, sizeof(stats)), 0);
+    expect_counters(&stats, own);
+}
+
+/* Each outage mode, as outage.c writes it. */
+static void test_the_outage_mode_of_a_policy_is_told_with_its_statistics(void **state)
+{
+    (void) state;
+    static const weir_outage modes[] = {WEIR_OUTAGE_SHARE, WEIR_OUTAGE_LOCAL, WEIR_OUTAGE_OPEN, WEIR_OUTAGE_CLOSED};
+    struct policy_set *set = process_policies(&node_w->limiter.process);
+    const weir_policy_id id = weir_find_policy(node_w, "api");
+    struct policy *policy = &set->policies[0];
+    for (size_t i = 0; i < COUNT_OF(modes); i++) {
+        weir_policy_stats stats;
+        store_relaxed(&policy->outage_mode, (uint8_t) (OUTAGE_MODE_SHARE + i));
+        assert_int_equal(weir_get_policy_stats(node_w, id, &stats, sizeof(stats)), 0);
+        assert_true(stats.in_outage);
+        assert_int_equal(stats.outage_mode, modes[i]);
+    }
+    store_relaxed(&policy->outage_mode, OUTAGE_MODE_NONE);
+}
+
+static void test_the_statistics_of_a_policy_stay_within_the_room_of_the_caller(void **state)
+{
+    (void) state;
+    union {
+        weir_policy_stats stats;
+        unsigned char bytes[sizeof(weir_policy_stats) + 32];
+    } room;
+    for (size_t size = 0; size <= sizeof(room); size++) {
+        memset(&room, 0xa5, sizeof(room));
+        assert_int_equal(weir_get_policy_stats(node_w, 1, &room.stats, size), 0);
+        for (size_t i = 0; i < sizeof(room); i++) {
+            const bool later = i >= sizeof(weir_policy_stats);
+            if (i >= size ? room.bytes[i] != 0xa5 : later && room.bytes[i] != 0) {
+                fail_msg("of %zu bytes, byte %zu is 0x%02x", size, i, room.bytes[i]);
+            }
+        }
+    }
 }
 
 /* The lines of the metrics that are no comments, but for those that the test cannot know. */
@@ -267,6 +358,7 @@ static const char *const series[] = {
     "weir_stalled_denied_checks_total 4004",
     "weir_unlimited_requests_total 85",
     "weir_attach_errors_total 68069",
+    "weir_dropped_policies 3",
     "weir_redis_up 0",
     "weir_live_nodes 51",
     "weir_suspect_nodes 52",
@@ -283,6 +375,7 @@ static const char *const series[] = {
     "weir_rejected_reports_total 61",
     "weir_overrides 67",
     "weir_overrides_left_out 65",
+    "weir_limit_differences 165",
     "weir_urgent_syncs_total 66",
     "weir_deferred_reports_total 63",
     "weir_report_retries_total 62",
@@ -442,7 +535,7 @@ static void test_each_field_of_the_status_has_its_own_number(void **state)
         "\"clusterdown\":76,\"noauth\":77,\"wrongpass\":78,\"noperm\":79,\"busy\":80,\"oom\":81,\"misconf\":82,"
         "\"protocol\":83,\"other\":84},\"estimate_error\":{\"sum_ppm\":-3000007,\"bounds_ppm\":[-100000,-30000,-10000,"
         "-3000,3000,10000,30000,100000,300000],\"counts\":[1,2,4,8,16,32,64,128,256,512]},\"unlimited\":85,\"attach_"
-        "errors\":68069}\n",
+        "errors\":68069,\"dropped_policies\":3}\n",
         weir_version(), stats.key_capacity, offenders, offenders, node_w->fleet->node, node_w->fleet->name,
         (START_NS + SECOND) / MILLISECOND, stats.memory_size);
     const int size = weir_write_status(node_w, text, sizeof(text));
@@ -616,6 +709,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_field_of_the_statistics_has_its_own_number),
+        cmocka_unit_test(test_the_statistics_of_a_policy_are_its_own),
+        cmocka_unit_test(test_the_outage_mode_of_a_policy_is_told_with_its_statistics),
+        cmocka_unit_test(test_the_statistics_of_a_policy_stay_within_the_room_of_the_caller),
         cmocka_unit_test(test_each_metric_has_its_own_number),
         cmocka_unit_test(test_metrics_of_a_node_that_is_up_and_never_had_an_answer),
         cmocka_unit_test(test_each_metric_is_explained_and_has_its_type),
@@ -625,6 +721,7 @@ int main(void)
         cmocka_unit_test(test_a_weir_alone_writes_nothing_of_a_fleet),
         cmocka_unit_test(test_a_handle_that_nobody_has_attached_counts_nothing),
         cmocka_unit_test(test_the_memory_that_is_told_is_what_the_process_takes),
+        cmocka_unit_test(test_a_policy_that_is_no_longer_in_the_set_keeps_its_counters),
     };
     /* Without the last one under a sanitizer, which maps memory of its own. */
     return _cmocka_run_group_tests("unit/limiter/readings", tests, COUNT_OF(tests) - (SLOWED ? 1 : 0), plant, uproot);

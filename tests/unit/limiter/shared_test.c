@@ -6,7 +6,7 @@
  * Guards: src/limiter/leader.c, src/limiter/shared_policies.c, src/limiter/configured_policies.c,
  * src/limiter/policy_lock.c, src/limiter/set_policies.c, src/limiter/key_overrides.c, src/limiter/weir_open.c,
  * src/limiter/weir_parts.c, src/limiter/join.c, src/named/named.c, src/limiter/list_policies.c,
- * src/limiter/denial_log.c, src/limiter/background.c
+ * src/limiter/denial_log.c, src/limiter/background.c, src/limiter/stats.c
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -142,10 +142,11 @@ static void test_a_leader_that_does_not_work_is_replaced_after_half_a_second(voi
         assert_int_equal(load_relaxed(&d.of[0]->shared->worked_ns), worked_ns);
     }
     let_pass(1);
-    (void) pthread_mutex_lock(&d.of[0]->shared->work_lock); /* the leader stands still in its work */
+    (void) robust_mutex_lock(&d.of[0]->limiter.process,
+                             &d.of[0]->shared->work_lock); /* the leader stands still in its work */
     assert_int_equal(weir_poll(d.of[1]), 4);
     assert_int_equal(leader(), d.of[0]->limiter.joined_as);
-    (void) pthread_mutex_unlock(&d.of[0]->shared->work_lock);
+    robust_mutex_unlock(&d.of[0]->shared->work_lock);
     (void) weir_poll(d.of[1]);
     assert_int_equal(leader(), d.of[1]->limiter.joined_as);
     assert_true(d.of[1]->leads);
@@ -486,6 +487,31 @@ static void test_what_one_has_set_all_have(void **state)
 
 static const weir_limit ten_a_day = {.algorithm = WEIR_FIXED_WINDOW, .limit = 10, .period_ns = 24 * HOUR};
 
+/* Whichever process asks, and also when one of them has left. */
+static void test_the_statistics_of_a_policy_are_those_of_all_processes(void **state)
+{
+    (void) state;
+    static const weir_limit limit = {.algorithm = WEIR_FIXED_WINDOW, .limit = 5, .period_ns = HOUR};
+    const weir_policy_id p = set_one_policy(d.of[0], &limit, 1, WEIR_SCOPE_PROCESS);
+    for (size_t i = 0; i < WEIRS; i++) {
+        const weir_key key = weir_make_key(d.of[i], p, "k", 1);
+        for (int times = 0; times < 3; times++) {
+            (void) weir_check(d.t[i], &key, 1, NULL);
+        }
+    }
+    for (size_t i = 0; i < WEIRS; i++) {
+        weir_policy_stats stats;
+        assert_int_equal(weir_get_policy_stats(d.of[i], p, &stats, sizeof(stats)), 0);
+        assert_int_equal(stats.allowed_count, 5);
+        assert_int_equal(stats.denied_count, 3 * WEIRS - 5);
+        assert_true(stats.limit_count == 1 && stats.limits[0].limit == 5 && stats.limits[0].period_ns == HOUR);
+        if (i == 0) {
+            weir_close(d.of[0]);
+            d.of[0] = NULL;
+        }
+    }
+}
+
 static void test_an_opener_goes_on_from_those_that_have_closed(void **state)
 {
     (void) state;
@@ -638,7 +664,8 @@ static void test_configured_policies_are_copied_whole(void **state)
         void *moved = malloc(size);
         assert_non_null(moved);
         memcpy(moved, bytes, size);
-        struct configured_policies *again = configured_policies_from_bytes(moved, size);
+        struct configured_policies *again = NULL;
+        assert_int_equal(configured_policies_from_bytes(moved, size, &again), 0);
         memset(moved, 0xa5, size);
         free(moved);
         assert_int_equal(configured_policies_count(copy), count);
@@ -665,7 +692,9 @@ static void test_configured_policies_are_copied_whole(void **state)
     size_t size = 1;
     assert_null(configured_policies_bytes(NULL, &size));
     assert_int_equal(size, 0);
-    assert_null(configured_policies_from_bytes(NULL, 0));
+    struct configured_policies *none;
+    assert_int_equal(configured_policies_from_bytes(NULL, 0, &none), 0);
+    assert_null(none);
     assert_int_equal(configured_policies_count(NULL), 0);
     assert_null(configured_policies_at(NULL, 0));
 }
@@ -701,26 +730,26 @@ static void test_sources_that_are_too_long_to_share_are_refused(void **state)
 static int die_with_the_lock(void *arg)
 {
     weir *w = arg;
-    return weir_join(w, NULL) == 0 && pthread_mutex_lock(&w->shared->policy_lock) == 0 ? 0 : 1;
+    return weir_join(w, NULL) == 0 && robust_mutex_lock(&w->limiter.process, &w->shared->policy_lock) == ROBUST_TAKEN
+               ? 0
+               : 1;
 }
 
 static void test_what_a_process_left_half_changed_is_put_in_force_anew(void **state)
 {
     (void) state;
-    if (!mutexes_survive_deaths()) {
-        skip();
-    }
     (void) set_one_policy(d.of[1], &ten_a_day, 1, WEIR_SCOPE_PROCESS);
     expect_end(start_independent(die_with_the_lock, d.of[0]));
     const struct policy_set *before = process_policies(&d.of[0]->limiter.process);
     assert_int_equal(load_relaxed(&d.of[0]->shared->half_changed), 0);
     assert_int_equal(weir_find_policy(d.of[2], "p"), 1);
     assert_int_equal(load_relaxed(&d.of[0]->shared->half_changed), 1);
-    (void) pthread_mutex_lock(&d.of[0]->shared->policy_lock); /* somebody changes policies: next time */
+    (void) robust_mutex_lock(&d.of[0]->limiter.process,
+                             &d.of[0]->shared->policy_lock); /* somebody changes policies: next time */
     let_pass(SECOND);
     (void) weir_poll(d.of[0]);
     assert_int_equal(load_relaxed(&d.of[0]->shared->half_changed), 1);
-    (void) pthread_mutex_unlock(&d.of[0]->shared->policy_lock);
+    robust_mutex_unlock(&d.of[0]->shared->policy_lock);
     let_pass(SECOND);
     (void) weir_poll(d.of[0]);
     assert_int_equal(load_relaxed(&d.of[0]->shared->half_changed), 0);
@@ -782,7 +811,9 @@ static int join_and_look(void *arg)
     if (result != 0 || error.code != 0 || stats.process_count != 4 || w->leads || w->has_thread || w->wake_fd != -1) {
         return 1;
     }
-    if (expect_refused(w, -EINVAL, "this process has joined already, or has opened the weir") != 0) {
+    if (expect_refused(w, -EINVAL,
+                       "this process has joined already, or has opened the weir; join once in each forked child") !=
+        0) {
         return 2;
     }
     weir_thread *t = weir_attach(w);
@@ -803,7 +834,10 @@ static void test_children_join_or_are_told_why_not(void **state)
     (void) set_one_policy(d.of[0], &ten_a_day, 1, WEIR_SCOPE_PROCESS);
     assert_int_equal(
         expect_refused(d.alone, -EINVAL, "the weir is not shared by processes; open it with options.shared"), 0);
-    assert_int_equal(expect_refused(d.of[0], -EINVAL, "this process has joined already, or has opened the weir"), 0);
+    assert_int_equal(
+        expect_refused(d.of[0], -EINVAL,
+                       "this process has joined already, or has opened the weir; join once in each forked child"),
+        0);
     const int fd = weir_poll_fd(d.of[1]);
     assert_true(weir_poll(d.of[0]) >= 0 && weir_poll(d.of[1]) >= 0);
     assert_false(d.of[1]->leads);
@@ -834,6 +868,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_transport_is_the_leaders, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_a_new_leader_logs_what_is_denied_from_then_on, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_one_has_set_all_have, open_all, close_all),
+        cmocka_unit_test_setup_teardown(test_the_statistics_of_a_policy_are_those_of_all_processes, open_all,
+                                        close_all),
         cmocka_unit_test_setup_teardown(test_an_opener_goes_on_from_those_that_have_closed, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_it_is_said_once_that_an_old_segment_was_given_up, open_all, close_all),
         cmocka_unit_test_setup_teardown(test_what_may_be_needed_later_takes_no_memory_before, open_all, close_all),

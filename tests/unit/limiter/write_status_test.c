@@ -218,7 +218,8 @@ static void test_a_node_of_a_fleet_writes_these_fields_in_this_order(void **stat
                                         "errors",
                                         "estimate_error",
                                         "unlimited",
-                                        "attach_errors"};
+                                        "attach_errors",
+                                        "dropped_policies"};
     struct nodes n;
     nodes_init(&n, policies, COUNT_OF(policies));
     node_open(&n, 0, 0);

@@ -244,7 +244,8 @@ static void test_a_process_may_have_256_named_weirs_open(void **state)
         }
     }
     char says[200];
-    (void) snprintf(says, sizeof(says), "\"%s\": this process has 256 named weirs open, as many as may be", names[256]);
+    (void) snprintf(says, sizeof(says),
+                    "\"%s\": this process has 256 named weirs open, as many as may be; close one first", names[256]);
     assert_int_equal(named_open(&one_more, &pages, &options, REPLACED_NONE, &error), -EMFILE);
     assert_int_equal(error.code, -EMFILE);
     assert_string_equal(error.message, says);

@@ -9,9 +9,11 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "policy/policy_names.h"
 #include "support/support.h"
@@ -84,6 +86,114 @@ static void test_addresses_are_written_and_read_by_the_bytes_that_are_the_key(vo
     }
     for (unsigned bits = 0; bits < 200; bits++) {
         assert_int_equal(weir_address_form(bits) != NULL, bits == 48 || bits == 56 || bits == 64 || bits == 128);
+    }
+}
+
+/* Room for an address of any family that does not begin at a multiple of anything. */
+static unsigned char odd_place[1 + sizeof(struct sockaddr_storage)];
+
+static const struct sockaddr *placed(const void *address, size_t size)
+{
+    memcpy(odd_place + 1, address, size);
+    return (const struct sockaddr *) (const void *) (odd_place + 1);
+}
+
+static const struct sockaddr *v6_of(const uint8_t bytes[16])
+{
+    struct sockaddr_in6 at;
+    memset(&at, 0xff, sizeof(at)); /* port, flow and scope are no part of the key */
+    at.sin6_family = AF_INET6;
+    memcpy(&at.sin6_addr, bytes, 16);
+    return placed(&at, sizeof(at));
+}
+
+/* Drawn addresses and all prefixes, beside bits that are copied one by one. */
+static void test_the_key_of_a_client_is_its_address_up_to_the_prefix(void **state)
+{
+    (void) state;
+    uint64_t rng = test_seed();
+    for (unsigned bits = 0; bits <= 140; bits++) {
+        const unsigned used = bits <= 128 ? bits : 128;
+        for (int draw = 0; draw < 20; draw++) {
+            uint8_t bytes[16];
+            uint8_t expected[16] = {0};
+            uint8_t out[17];
+            memset(out, 0xa5, sizeof(out));
+            for (size_t i = 0; i < 16; i++) {
+                bytes[i] = (uint8_t) (random_next(&rng) | 1); /* so none is ::ffff:0:0/96 */
+            }
+            for (unsigned bit = 0; bit < used; bit++) {
+                expected[bit / 8] |= (uint8_t) (bytes[bit / 8] & (0x80U >> bit % 8));
+            }
+            size_t length = 5;
+            while (8 * length < used) {
+                length++;
+            }
+            assert_int_equal(weir_address_key(v6_of(bytes), bits, out), length);
+            assert_memory_equal(out, expected, length);
+            assert_int_equal(out[length], 0xa5); /* nothing behind it is written */
+        }
+    }
+}
+
+static void test_a_client_of_ipv4_has_one_key_whichever_socket_took_it(void **state)
+{
+    (void) state;
+    static const uint8_t mapped[16] = {[10] = 0xff, [11] = 0xff, 198, 51, 100, 7};
+    static const uint8_t others[][16] = {{[10] = 0xff, [11] = 0xfe, 198, 51, 100, 7},
+                                         {[9] = 1, [10] = 0xff, [11] = 0xff, 198, 51, 100, 7},
+                                         {[12] = 198, 51, 100, 7}};
+    struct sockaddr_in at;
+    memset(&at, 0xff, sizeof(at));
+    at.sin_family = AF_INET;
+    memcpy(&at.sin_addr, mapped + 12, 4);
+    for (unsigned bits = 0; bits <= 140; bits++) {
+        uint8_t out[16] = {0};
+        assert_int_equal(weir_address_key(placed(&at, sizeof(at)), bits, out), 4);
+        assert_memory_equal(out, mapped + 12, 4);
+        memset(out, 0, sizeof(out));
+        assert_int_equal(weir_address_key(v6_of(mapped), bits, out), 4);
+        assert_memory_equal(out, mapped + 12, 4);
+        for (size_t i = 0; i < COUNT_OF(others); i++) {
+            assert_true(weir_address_key(v6_of(others[i]), bits, out) > 4);
+        }
+    }
+}
+
+static void test_what_is_no_address_has_no_key(void **state)
+{
+    (void) state;
+    uint8_t out[16];
+    memset(out, 0xa5, sizeof(out));
+    const uint8_t untouched = 0xa5;
+    assert_int_equal(weir_address_key(NULL, 64, out), 0);
+    for (unsigned family = 0; family < 300; family++) {
+        struct sockaddr_storage at;
+        memset(&at, 1, sizeof(at));
+        at.ss_family = (sa_family_t) family;
+        if (family != AF_INET && family != AF_INET6) {
+            assert_int_equal(weir_address_key(placed(&at, sizeof(at)), 64, out), 0);
+        }
+    }
+    for (size_t i = 0; i < sizeof(out); i++) {
+        assert_memory_equal(&out[i], &untouched, 1);
+    }
+}
+
+/* What the form of a prefix writes of such a key is the address, and an override of that text is of this key. */
+static void test_the_form_of_the_prefix_knows_the_keys_of_clients(void **state)
+{
+    (void) state;
+    static const char *const texts[] = {"2001:db8:1::/48", "2001:db8:1:200::/56", "2001:db8:1:2ff::/64",
+                                        "2001:db8:1:2ff::7"};
+    struct in6_addr address;
+    assert_int_equal(inet_pton(AF_INET6, "2001:db8:1:2ff::7", &address), 1);
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++) {
+        uint8_t key[16];
+        char text[TEXT_SIZE] = "";
+        const size_t length = weir_address_key(v6_of(address.s6_addr), prefixes[i], key);
+        (void) key_form_write(weir_address_form(prefixes[i]), text, sizeof(text), key, length);
+        assert_string_equal(text, texts[i]);
     }
 }
 
@@ -621,6 +731,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_addresses_are_written_and_read_by_the_bytes_that_are_the_key),
+        cmocka_unit_test(test_the_key_of_a_client_is_its_address_up_to_the_prefix),
+        cmocka_unit_test(test_a_client_of_ipv4_has_one_key_whichever_socket_took_it),
+        cmocka_unit_test(test_what_is_no_address_has_no_key),
+        cmocka_unit_test(test_the_form_of_the_prefix_knows_the_keys_of_clients),
         cmocka_unit_test(test_an_ipv6_address_that_stands_for_one_of_ipv4_is_that_address),
         cmocka_unit_test(test_a_text_that_a_form_should_not_write_is_not_used),
         cmocka_unit_test(test_a_network_has_no_bits_behind_its_prefix),

@@ -144,7 +144,7 @@ static void test_a_fault_is_said_to_be_where_it_is(void **state)
         {"overrides:\n  - p:1.2.3.4\n", ":9:3: overrides is a mapping"},
         {"overrides: {p:198.51.100: deny}\n", ":8:13: policy \"p\" has no key \"198.51.100\"; give an address such as"},
         {"overrides:\n  two:a: 5 5\n  two:b: deny\n  nothing: deny\n", ":11:3: \"nothing\" names no policy"},
-        {"overrides:\n  q:a: deny\n", ":9:3: there is no policy \"q\""},
+        {"overrides:\n  q:a: deny\n", ":9:3: there is no policy \"q\"; name one of the file"},
         {"overrides:\n  p:1.2.3.4:   many\n", ":9:16: \"many\" is no value for policy \"p\""},
         {"overrides:\n  two:a: 5\n", ":9:10: \"5\" is no value for policy \"two\""},
         {"overrides:\n  two:a: 5/6 7\n", ":9:10: policy \"two\": limit 1 has burst 6"},

@@ -14,7 +14,7 @@
 #include "policy/colon.h"
 #include "support/support.h"
 
-#define LONGEST "a_word_of_24_letters_abc"
+#define LONGEST "a_word_of_63_letters_which_is_as_long_as_a_policys_name_may_be_"
 
 static char folded(char c)
 {
@@ -94,17 +94,19 @@ static void test_the_nearest_word_is_the_first_of_those_with_the_fewest_changes(
     assert_true(near > test_draws(4000) / 20);
 }
 
-static void test_words_of_up_to_24_letters_are_compared(void **state)
+static void test_words_of_up_to_63_letters_are_compared(void **state)
 {
     (void) state;
     static const char *const names[] = {LONGEST "d", LONGEST};
     static const struct words words = {.names = names, .count = 2};
     size_t distance = 99;
-    assert_ptr_equal(words_nearest(&words, "A-WORD-of 24-letters abc", &distance), names[1]);
+    assert_ptr_equal(
+        words_nearest(&words, "A-WORD-of 63-letters which-is as long as_a_policys_name_may_be-", &distance), names[1]);
     assert_int_equal(distance, 0);
-    assert_ptr_equal(words_nearest(&words, "1a_word_of_24_letters_ab", &distance), names[1]);
+    assert_ptr_equal(
+        words_nearest(&words, "1a_word_of_63_letters_which_is_as_long_as_a_policys_name_may_be", &distance), names[1]);
     assert_int_equal(distance, 2);
-    assert_null(words_nearest(&words, LONGEST "d", &distance)); /* it has 25 */
+    assert_null(words_nearest(&words, LONGEST "d", &distance)); /* it has 64 */
     assert_null(words_alias(&words, LONGEST "d"));
     assert_null(words_nearest(&words, "", &distance));
     assert_int_equal(words_find(&words, LONGEST "d"), 0); /* as it stands, however long */
@@ -232,7 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_nearest_word_is_the_first_of_those_with_the_fewest_changes),
-        cmocka_unit_test(test_words_of_up_to_24_letters_are_compared),
+        cmocka_unit_test(test_words_of_up_to_63_letters_are_compared),
         cmocka_unit_test(test_an_alias_goes_before_the_nearest_word),
         cmocka_unit_test(test_the_words_and_aliases_end_with_their_counts),
         cmocka_unit_test(test_a_list_of_words_is_cut_where_the_buffer_ends),

@@ -6,11 +6,9 @@
  * Guards: src/process/mend.c, src/process/process.h, src/process/bitmap.c, src/process/top_denied.c,
  * src/process/robust_mutex.c, src/process/insert.c, src/process/history_store.c
  */
+#include <pthread.h>
 #include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/memory/segment.h"
 #include "base/pages.h"
 #include "process/evict.h"
 #include "process/insert.h"
@@ -18,7 +16,6 @@
 #include "process/robust_mutex.h"
 #include "support/bare_process.h"
 #include "support/commits.h"
-#include "support/independent.h"
 
 #define LIMIT 100
 #define DEAD  2 /* the lock word of a dead process; 1 and 3 are of living ones */
@@ -227,56 +224,6 @@ static void test_sets_are_unlocked_and_cells_that_were_being_set_are_found(void 
     process_close(&s.process);
 }
 
-static void test_numbers_that_lead_out_of_the_weir_are_not_sound(void **state)
-{
-    (void) state;
-    enum { PROCESSES = 3 };
-    struct subject s;
-    subject_open(&s, false);
-    bare_occupy(&s.process, &s.policy, 5, 77, (struct state){0, 0});
-    struct policy_set *set = bare_set_of(&s.policy);
-    struct segment segment = {.at = (unsigned char *) set, .size = sizeof(*set)};
-    struct pages_owner *const no_owner = s.process.pages;
-    struct pages_owner owner = {.segment = &segment};
-    s.process.pages = &owner;
-    reference_set(&s.process.shared->policies, set);
-    struct buddy_shared *blocks = &s.process.histories.shared->blocks;
-    const size_t size = s.process.histories.blocks.size;
-    const size_t last = s.process.table.cell_count - 1;
-    blocks->fresh = blocks->present = size;
-    assert_true(mend_is_sound(&s.process, PROCESSES));
-    _Atomic uint32_t *const words[] = {&s.process.shared->oversized, &s.process.shared->evicted_reports.lock,
-                                       &s.process.histories.shared->lock, &s.process.histories.places[0].lock,
-                                       &s.process.histories.places[last].lock};
-    for (size_t i = 0; i < COUNT_OF(words); i++) {
-        store_relaxed(words[i], PROCESSES);
-        assert_true(mend_is_sound(&s.process, PROCESSES));
-        store_relaxed(words[i], PROCESSES + 1);
-        assert_false(mend_is_sound(&s.process, PROCESSES));
-        store_relaxed(words[i], 0);
-    }
-    s.process.histories.places[last].block = (uint32_t) (size / BUDDY_SMALLEST);
-    assert_true(mend_is_sound(&s.process, PROCESSES));
-    s.process.histories.places[last].block++;
-    assert_false(mend_is_sound(&s.process, PROCESSES));
-    s.process.histories.places[last].block = 0;
-    blocks->present = size + 1;
-    assert_false(mend_is_sound(&s.process, PROCESSES));
-    blocks->present = size - 1;
-    assert_false(mend_is_sound(&s.process, PROCESSES)); /* less than was handed out */
-    blocks->present = size;
-    static const int off[] = {1, 0, -1};
-    for (size_t i = 0; i < COUNT_OF(off); i++) {
-        /* The set is one byte before the mapping, at its begin, or one behind. */
-        segment.at = (unsigned char *) set + off[i];
-        segment.size = 1;
-        assert_int_equal(mend_is_sound(&s.process, PROCESSES), off[i] == 0);
-    }
-    s.process.pages = no_owner;
-    free(set);
-    process_close(&s.process);
-}
-
 static void test_a_set_of_cells_says_how_many_and_which_is_probably_next(void **state)
 {
     (void) state;
@@ -327,42 +274,43 @@ static void test_a_set_of_cells_says_how_many_and_which_is_probably_next(void **
     }
 }
 
+/* The processes with these tickets have died. */
+static bool has_died(void *arg, uint64_t ticket)
+{
+    return ticket < 8 && (*(const unsigned *) arg >> ticket & 1) != 0;
+}
+
 static void test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once(void **state)
 {
     (void) state;
-    if (!mutexes_survive_deaths()) {
-        skip();
+    unsigned died = 0;
+    struct robust_mutex mutex = {0};
+    struct process of[3] = {{.ticket = 1}, {.ticket = 2}, {.ticket = UINT64_MAX}};
+    for (size_t i = 0; i < COUNT_OF(of); i++) {
+        of[i].has_died = has_died;
+        of[i].free_arg = &died;
     }
-    pthread_mutex_t *mutex = pages_reserve(sizeof(*mutex), PAGES_SHARED);
-    assert_non_null(mutex);
-    assert_int_equal(robust_mutex_init(mutex), 0);
-    assert_int_equal(robust_mutex_lock(mutex), ROBUST_TAKEN);
-    assert_int_equal(pthread_mutex_unlock(mutex), 0);
+    assert_int_equal(robust_mutex_lock(&of[0], &mutex), ROBUST_TAKEN);
+    robust_mutex_unlock(&mutex);
     for (int tries = 0; tries < 2; tries++) {
-        const pid_t child = fork();
-        if (child == 0) {
-            (void) robust_mutex_lock(mutex);
-            _exit(0);
-        }
-        int status = -1;
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(tries == 0 ? robust_mutex_lock(mutex) : robust_mutex_trylock(mutex), ROBUST_DIED);
-        const pid_t other = fork();
-        if (other == 0) {
-            _exit(robust_mutex_trylock(mutex) == ROBUST_BUSY ? 0 : 1);
-        }
-        assert_int_equal(waitpid(other, &status, 0), other);
-        assert_int_equal(status, 0);
-        assert_int_equal(pthread_mutex_unlock(mutex), 0);
-        assert_int_equal(robust_mutex_trylock(mutex), ROBUST_TAKEN);
-        assert_int_equal(pthread_mutex_unlock(mutex), 0);
+        died = 0;
+        assert_int_equal(robust_mutex_lock(&of[1], &mutex), ROBUST_TAKEN);
+        assert_int_equal(robust_mutex_trylock(&of[0], &mutex), ROBUST_BUSY);
+        assert_int_equal(robust_mutex_trylock(&of[1], &mutex), ROBUST_BUSY); /* another thread of the process */
+        died = 1U << 2;
+        assert_int_equal(tries == 0 ? robust_mutex_lock(&of[0], &mutex) : robust_mutex_trylock(&of[0], &mutex),
+                         ROBUST_DIED);
+        assert_int_equal(robust_mutex_trylock(&of[2], &mutex), ROBUST_BUSY);
+        robust_mutex_unlock(&mutex);
+        assert_int_equal(robust_mutex_trylock(&of[2], &mutex), ROBUST_TAKEN);
+        robust_mutex_unlock(&mutex);
     }
-    pages_release(mutex, sizeof(*mutex));
 }
 
 /* Has the mutex for longer than a waiter waits before it looks again. */
 struct holder {
-    pthread_mutex_t *mutex;
+    const struct process *process;
+    struct robust_mutex *mutex;
     _Atomic uint64_t ready;
     _Atomic uint32_t released;
 };
@@ -370,28 +318,27 @@ struct holder {
 static void *holds(void *arg)
 {
     struct holder *holder = arg;
-    assert_int_equal(robust_mutex_lock(holder->mutex), ROBUST_TAKEN);
+    assert_int_equal(robust_mutex_lock(holder->process, holder->mutex), ROBUST_TAKEN);
     (void) threads_meet(&holder->ready, 2);
     nap_ms(30);
     store_relaxed(&holder->released, 1);
-    assert_int_equal(pthread_mutex_unlock(holder->mutex), 0);
+    robust_mutex_unlock(holder->mutex);
     return NULL;
 }
 
 static void test_a_mutex_is_waited_for_however_long_another_thread_has_it(void **state)
 {
     (void) state;
-    pthread_mutex_t mutex;
-    assert_int_equal(robust_mutex_init(&mutex), 0);
-    struct holder holder = {.mutex = &mutex};
+    static const struct process process = {.ticket = 1};
+    struct robust_mutex mutex = {0};
+    struct holder holder = {.process = &process, .mutex = &mutex};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, holds, &holder), 0);
     (void) threads_meet(&holder.ready, 2);
-    assert_int_equal(robust_mutex_lock(&mutex), ROBUST_TAKEN);
+    assert_int_equal(robust_mutex_lock(&process, &mutex), ROBUST_TAKEN);
     assert_int_equal(load_relaxed(&holder.released), 1);
-    assert_int_equal(pthread_mutex_unlock(&mutex), 0);
+    robust_mutex_unlock(&mutex);
     assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(pthread_mutex_destroy(&mutex), 0);
 }
 
 static bool frees(void *arg)
@@ -649,9 +596,9 @@ static void test_denials_are_collected_when_due_and_halved_each_minute_that_pass
     assert_int_equal(list.total, 63);
     /* While a reader has the lists, the next piece is tried in a millisecond. */
     top_denied_add(&s.process, 5, 1);
-    assert_int_equal(robust_mutex_trylock(&denied->shared->lock), ROBUST_TAKEN);
+    assert_int_equal(robust_mutex_trylock(&s.process, &denied->shared->lock), ROBUST_TAKEN);
     top_denied_step(&s.process, 302 * SECOND);
-    assert_int_equal(pthread_mutex_unlock(&denied->shared->lock), 0);
+    robust_mutex_unlock(&denied->shared->lock);
     assert_int_equal(denied->shared->next_ns, 302 * SECOND + MILLISECOND);
     assert_int_equal(load_relaxed(&denied->entries[5].units), 1);
     /* Of a cell that is locked later; of one without a key, or without a name, never. */
@@ -737,20 +684,10 @@ static void test_a_list_that_gets_no_memory_is_empty_and_is_tried_again(void **s
     process_close(&s.process);
 }
 
-static void *die_with_lists(void *arg)
-{
-    struct top_denied *denied = arg;
-    assert_int_equal(robust_mutex_lock(&denied->shared->lock), ROBUST_TAKEN);
-    return NULL;
-}
-
 /* A list may be half changed then. Whether a reader finds out first, or the background thread. */
 static void test_all_lists_are_empty_after_a_death_and_filled_anew(void **state)
 {
     (void) state;
-    if (!mutexes_survive_deaths()) {
-        skip();
-    }
     static const uint32_t groups[] = {1, WEIR_MAX_POLICIES / 2, WEIR_MAX_POLICIES};
     static struct top_k list;
     for (int reads = 0; reads < 2; reads++) {
@@ -767,9 +704,11 @@ static void test_all_lists_are_empty_after_a_death_and_filled_anew(void **state)
             top_denied_read(&s.process, groups[i], &list);
             assert_int_equal(list.total, 10 + i);
         }
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, die_with_lists, denied), 0);
-        assert_int_equal(pthread_join(thread, NULL), 0);
+        unsigned died = 1U << DEAD;
+        const struct process other = {.ticket = DEAD};
+        s.process.has_died = has_died;
+        s.process.free_arg = &died;
+        assert_int_equal(robust_mutex_lock(&other, &denied->shared->lock), ROBUST_TAKEN);
         top_denied_add(&s.process, 2, 5);
         if (reads != 0) {
             top_denied_read(&s.process, groups[0], &list);
@@ -794,7 +733,6 @@ int main(void)
         cmocka_unit_test(test_the_mark_of_a_dead_settler_goes_and_so_does_a_name_that_was_begun),
         cmocka_unit_test(test_locks_of_the_dead_are_freed_and_those_of_the_living_stay),
         cmocka_unit_test(test_sets_are_unlocked_and_cells_that_were_being_set_are_found),
-        cmocka_unit_test(test_numbers_that_lead_out_of_the_weir_are_not_sound),
         cmocka_unit_test(test_a_set_of_cells_says_how_many_and_which_is_probably_next),
         cmocka_unit_test(test_a_mutex_of_a_dead_process_is_taken_and_its_death_is_told_once),
         cmocka_unit_test(test_a_mutex_is_waited_for_however_long_another_thread_has_it),

@@ -345,14 +345,22 @@ static void test_a_handle_of_another_process_is_left_to_it(void **state)
     thread_unbind(t);
     thread_detach_bound(t, 4);
     assert_int_equal(load_relaxed(&t->shared->owner), 4);
+    /* Nor is it this process's because damaged memory says so. */
+    store_relaxed(&t->shared->owner, UINT64_C(2) << 48 | 4);
+    thread_detach(t);
+    thread_unbind(t);
+    thread_detach_bound(t, 4);
+    assert_int_equal(load_relaxed(&t->shared->owner), UINT64_C(2) << 48 | 4);
+    assert_true(limiter_has_handles(&limiter));
     /* A child that has not joined has its parent's number, and none of the handles. */
     limiter_forget(&limiter);
     thread_detach(own);
     thread_unbind(own);
     assert_int_equal(load_relaxed(&own->shared->owner), UINT64_C(2) << 48 | 4);
-    limiter_join(&limiter, 2);
+    limiter.mark = fork_mark_own();
     thread_detach(own);
     assert_int_equal(load_relaxed(&own->shared->owner), HANDLE_FREE);
+    assert_false(limiter_has_handles(&limiter));
     assert_int_equal(attached(&limiter), 1);
     limiter_close(&limiter);
     /* A weir that is not shared has no child that may join. */
@@ -440,7 +448,7 @@ static void test_walks_over_places_end_at_the_highest_that_was_ever_in_use(void 
     (void) state;
     struct limiter limiter = {.shared = NULL};
     const struct limiter_options options = {
-        .process = {.max_keys = 1000, .max_log_units = 1000}, .max_threads = 1, .max_processes = JOINED_MOST};
+        .process = {.max_keys = 1000, .max_log_units = 1000}, .max_threads = 1, .max_processes = PROCESSES_MOST};
     assert_int_equal(limiter_open(&limiter, &options), 0);
     assert_int_equal(joined_high(&limiter), 1);
     assert_int_equal(joined_enter(&limiter), 1);
@@ -460,7 +468,7 @@ static void test_walks_over_places_end_at_the_highest_that_was_ever_in_use(void 
     joined_leave(&limiter, 1);
     assert_int_equal(joined(&limiter), 1);
     rcu_synchronize(&limiter);
-    static const bool dead[JOINED_MOST];
+    static const bool dead[PROCESSES_MOST];
     assert_true(rcu_halt(&limiter, dead));
     rcu_halt_end(&limiter);
     uint32_t cursor = 0;
@@ -471,7 +479,7 @@ static void test_walks_over_places_end_at_the_highest_that_was_ever_in_use(void 
     /* In a segment that is damaged there may be any number. */
     store_relaxed(&limiter.joined[3].pid, 0);
     store_relaxed(&limiter.shared->joined_high, UINT32_MAX);
-    assert_int_equal(joined_high(&limiter), JOINED_MOST);
+    assert_int_equal(joined_high(&limiter), PROCESSES_MOST);
     limiter_close(&limiter);
 }
 
@@ -707,6 +715,8 @@ static void test_a_process_is_alone_with_the_table_when_all_living_threads_are_o
     for (int which = 0; which < CASES; which++) {
         struct limiter limiter;
         open_shared(&limiter);
+        store_relaxed(&limiter.joined[1].pid, getpid());
+        store_relaxed(&limiter.joined[2].pid, getpid());
         struct weir_thread *t = thread_attach(&limiter, 4);
         const bool is_dead = which == OF_THE_DEAD || which == LANE_OF_THE_DEAD || which == HALTED_BY_THE_DEAD;
         unsigned lane = 0;
@@ -1164,6 +1174,78 @@ static void test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the
 }
 
 /* A thread that was preempted in its section is waited for. The clock moves by a millisecond from look to look. */
+/* Where processes share the limiter: where the memory is damaged, a reader may have no end. */
+static void test_readers_are_waited_for_ten_seconds(void **state)
+{
+    (void) state;
+    enum { LOCK, SECTION, LANE, CASES };
+    for (unsigned i = 0; i < 2 * CASES; i++) {
+        const unsigned which = i / 2;
+        const bool ends = i % 2 != 0; /* within that time */
+        struct limiter limiter;
+        open_shared(&limiter);
+        store_relaxed(&limiter.joined[1].pid, getpid());
+        store_relaxed(&limiter.joined[1].started, load_relaxed(&limiter.joined[0].started));
+        struct weir_thread *reader = thread_attach(&limiter, 8);
+        store_relaxed(&reader->shared->owner, UINT64_C(1) << 48 | 8);
+        store_relaxed(&reader->shared->rcu_count, which == SECTION);
+        waited.section = which == SECTION ? &reader->shared->rcu_count : NULL;
+        waited.word = which == LOCK   ? &limiter.shared->rcu.lock
+                      : which == LANE ? &limiter.lanes[RCU_LANES].inside[0]
+                                      : NULL;
+        if (waited.word != NULL) {
+            store_relaxed(waited.word, 2);
+        }
+        waited.now_ns = 1000 * SECOND;
+        waited.step_ns = SECOND;
+        waited.end_at = ends ? 10 : 0;
+        assert_int_equal(rcu_synchronize(&limiter), ends);
+        assert_in_range(waited.readings, 10, ends ? 10 : 14);
+        wait_no_more();
+        assert_int_equal(load_relaxed(&limiter.shared->rcu.lock), which == LOCK && !ends ? 2 : 0);
+        limiter_close(&limiter);
+    }
+}
+
+static void test_nobody_waits_for_what_damaged_memory_says(void **state)
+{
+    (void) state;
+    static bool others[PROCESSES_MOST]; /* those of places that there are not */
+    for (uint32_t process = PROCESSES; process < PROCESSES_MOST; process++) {
+        others[process] = true;
+    }
+    struct limiter limiter;
+    open_shared(&limiter);
+    struct weir_thread *t = thread_attach(&limiter, 4);
+    struct weir_thread *free_one = &limiter.threads[2];
+    store_relaxed(&free_one->shared->rcu_count, 7);           /* of a free handle */
+    store_relaxed(&t->shared->owner, UINT64_C(77) << 48 | 4); /* of a process that there is not */
+    store_relaxed(&t->shared->rcu_count, 7);
+    store_relaxed(&limiter.lanes[2 * RCU_LANES].inside[0], 5); /* of a free place */
+    store_relaxed(&limiter.lanes[2 * RCU_LANES].inside[1], 5);
+    store_relaxed(&limiter.shared->rcu.lock, 2000);
+    store_relaxed(&limiter.shared->thread_high, UINT32_MAX);
+    store_relaxed(&limiter.process.shared->halted_by, 2000);
+    assert_int_equal(limiter_thread_high(&limiter), 3);
+    assert_true(rcu_synchronize(&limiter));
+    rcu_leave_lane(&limiter, rcu_enter_lane(&limiter)); /* whoever halts the sections */
+    assert_true(rcu_halt(&limiter, others));
+    rcu_halt_end(&limiter);
+    store_relaxed(&limiter.process.shared->halted_by, 2000);
+    assert_true(rcu_halt(&limiter, others));
+    rcu_halt_end(&limiter);
+    /* Whoever gets the handle or the place begins outside. */
+    thread_free(t);
+    t->shared->rcu_depth = 3;
+    assert_ptr_equal(thread_attach(&limiter, 4), t);
+    assert_int_equal(load_relaxed(&t->shared->rcu_count) % 2, 0);
+    assert_int_equal(t->shared->rcu_depth, 0);
+    limiter_join(&limiter, 2);
+    assert_int_equal(load_relaxed(&limiter.lanes[2 * RCU_LANES].inside[0]), 0);
+    assert_int_equal(load_relaxed(&limiter.lanes[2 * RCU_LANES].inside[1]), 0);
+    limiter_close(&limiter);
+}
+
 static void test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four(void **state)
 {
     (void) state;
@@ -1228,110 +1310,6 @@ static void test_locks_that_calls_wait_for_are_freed_without_a_halt(void **state
     limiter_close(limiter);
 }
 
-static void test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound(void **state)
-{
-    (void) state;
-    enum {
-        SOUND,
-        GREATEST,
-        NO_MEMORY,
-        HIGH,
-        HALTED,
-        OWNER,
-        LIMITS,
-        LOCK,
-        STEP,
-        FIRST_CELL,
-        LAST_CELL,
-        ABSENT,
-        POLICIES,
-        CASES
-    };
-    for (int which = 0; which < CASES; which++) {
-        struct wreck wreck;
-        wreck_open(&wreck, WEIR_FIXED_WINDOW);
-        struct limiter *limiter = &wreck.limiter;
-        struct policy_set *set = bare_set_of(&wreck.policy);
-        struct segment segment = {.at = (unsigned char *) set, .size = sizeof(*set)};
-        struct pages_owner owner = {.segment = &segment};
-        struct slot_account *account = &wreck.its->accounts[3];
-        reference_set(&limiter->process.shared->policies, which == POLICIES ? (void *) &segment : (void *) set);
-        /* All that were joined are dead: this process enters anew. */
-        store_relaxed(&limiter->joined[0].pid, 0);
-        store_relaxed(&limiter->joined[0].started, 0);
-        memset((void *) &wreck.own->slots[3], 0, sizeof(wreck.own->slots[3]));
-        memset((void *) &wreck.own->accounts[3], 0, sizeof(wreck.own->accounts[3]));
-        thread_detach(wreck.own);
-        const uint32_t last = (uint32_t) limiter->process.table.cell_count - 1;
-        switch (which) {
-        case GREATEST:
-            wreck.own = thread_attach(limiter, 4);
-            struct weir_thread *third = thread_attach(limiter, 4);
-            thread_detach(wreck.own);
-            store_relaxed(&third->shared->owner, (uint64_t) (PROCESSES - 1) << 48 | 8);
-            store_relaxed(&limiter->joined[PROCESSES - 1].pid, wreck.pid);
-            store_relaxed(&limiter->process.shared->halted_by, PROCESSES);
-            third->accounts[third->slot_count - 1].limit_count = WEIR_MAX_LIMITS;
-            third->accounts[third->slot_count - 1].cells[WEIR_MAX_LIMITS - 1] = last;
-            store_relaxed(&third->accounts[third->slot_count - 1].lock, PROCESSES);
-            store_relaxed(&third->accounts[third->slot_count - 1].settling.step, 2 * WEIR_MAX_LIMITS);
-            break;
-        case HIGH:
-            store_relaxed(&limiter->shared->thread_high, 4);
-            break;
-        case HALTED:
-            store_relaxed(&limiter->process.shared->halted_by, PROCESSES + 1);
-            break;
-        case OWNER:
-            store_relaxed(&wreck.its->shared->owner, (uint64_t) PROCESSES << 48 | 8);
-            break;
-        case LIMITS:
-            account->limit_count = WEIR_MAX_LIMITS + 1;
-            break;
-        case LOCK:
-            store_relaxed(&account->lock, PROCESSES + 1);
-            break;
-        case STEP:
-            store_relaxed(&account->settling.step, 2 * WEIR_MAX_LIMITS + 1);
-            break;
-        case FIRST_CELL:
-        case LAST_CELL:
-            account->limit_count = WEIR_MAX_LIMITS;
-            account->cells[which == FIRST_CELL ? 0 : WEIR_MAX_LIMITS - 1] = last + 1;
-            break;
-        case ABSENT:
-            store_relaxed(&wreck.its->shared->present, 0);
-            break;
-        default:
-            break;
-        }
-        struct pages_owner *const none = limiter->process.pages;
-        limiter->process.pages = &owner;
-        limiter->process.histories.shared->blocks.fresh = 0;
-        no_memory = which == NO_MEMORY;
-        const int result = repair_before_entry(limiter);
-        no_memory = false;
-        limiter->process.pages = none;
-        const bool sound = which == SOUND || which == GREATEST;
-        assert_int_equal(result, sound ? 0 : which == NO_MEMORY ? -ENOMEM : -EUCLEAN);
-        assert_int_equal(load_relaxed(&limiter->joined[1].pid), sound ? 0 : wreck.pid);
-        assert_int_equal(load_relaxed(&wreck.its->slots[3].hash), sound ? 0 : 77);
-        if (sound) {
-            assert_int_equal(joined(limiter), 0);
-            assert_int_equal(attached(limiter), 0);
-            /* That of a dead one, so that another process may go on from where this one dies. */
-            assert_int_equal(limiter->process.lock_word, which == SOUND ? 2 : PROCESSES);
-            assert_int_equal(load_relaxed(&limiter->process.shared->halted_by), 0);
-            assert_int_equal(load_relaxed(&limiter->shared->repairing) & 2047, 0);
-            limiter->process.pages = &owner;
-            assert_int_equal(repair_before_entry(limiter), 0); /* nobody left anything */
-            limiter->process.pages = none;
-        }
-        free(set);
-        limiter_close(limiter);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1355,9 +1333,10 @@ int main(void)
         cmocka_unit_test(test_a_log_that_a_dead_process_was_charging_is_completed_before_its_lock_is_free),
         cmocka_unit_test(test_a_repair_waits_its_turn),
         cmocka_unit_test(test_who_waits_waits_for_each_reader_and_for_who_has_the_lock_or_the_halt),
+        cmocka_unit_test(test_readers_are_waited_for_ten_seconds),
+        cmocka_unit_test(test_nobody_waits_for_what_damaged_memory_says),
         cmocka_unit_test(test_a_halt_is_given_up_after_two_milliseconds_and_a_repair_tried_again_after_four),
         cmocka_unit_test(test_locks_that_calls_wait_for_are_freed_without_a_halt),
-        cmocka_unit_test(test_before_the_first_process_enters_all_that_others_left_is_repaired_or_found_unsound),
     };
     return cmocka_run_group_tests_name("unit/thread/limiter", tests, NULL, NULL);
 }

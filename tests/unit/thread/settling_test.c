@@ -4,7 +4,7 @@
  * settling that was not ended is ended. Slots and cells are written by hand.
  *
  * Guards: src/thread/slot.c, src/thread/slot.h, src/thread/slot_word.h, src/thread/slot_account.h,
- * src/thread/settle.c, src/thread/settling.c, src/thread/settling.h, src/thread/settle_pass.c
+ * src/thread/slot_word.c, src/thread/settle.c, src/thread/settling.c, src/thread/settling.h, src/thread/settle_pass.c
  */
 #include "algorithm/history.h"
 #include "support/bare_process.h"
@@ -775,6 +775,7 @@ static void test_a_slot_answers_by_what_was_published(void **state)
                                          .limit = LIMIT,
                                          .left = 60,
                                          .reset_after_ns = 10 * SECOND,
+                                         .used_reset_after_ns = 10 * SECOND,
                                          .limit_index = 0,
                                          .meta = slot_meta_pack(meta)};
         slot_publish(s.t, INDEX, EPOCH, &terms);
@@ -819,21 +820,31 @@ static void test_a_slot_answers_by_what_was_published(void **state)
     }
 }
 
-/* Of a window on whose grant nothing has passed the cell says whether it is unused. */
-static void test_a_peek_at_an_unused_window_says_that_it_is_unused(void **state)
+/* A grant that a cost of 0 has brought: the key is as unused when it was before, until a unit passes. */
+static void test_a_grant_without_a_charge_says_when_the_key_was_unused(void **state)
 {
     (void) state;
-    for (int passed = 0; passed < 2; passed++) {
-        struct subject s;
-        subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
-        give_slot(&s, 1, 20, (uint64_t) passed);
-        s.slot->reset = (NOW_NS + 6 * SECOND) << 6;
-        s.slot->limit = LIMIT;
-        weir_verdict v;
-        assert_int_equal(slot_peek(s.t, NAME, 1, &v), SLOT_ALLOWED);
-        assert_int_equal(v.reset_after_ns, passed != 0 ? 6 * SECOND : 0);
-        subject_close(&s);
-    }
+    struct subject s;
+    subject_open(&s, WEIR_FIXED_WINDOW, 1, false);
+    give_slot(&s, 1, 0, 0);
+    const struct slot_terms terms = {.now_ns = NOW_NS,
+                                     .granted = 20,
+                                     .limit = LIMIT,
+                                     .left = LIMIT,
+                                     .reset_after_ns = 2 * SECOND,
+                                     .used_reset_after_ns = 6 * SECOND};
+    slot_publish(s.t, INDEX, EPOCH, &terms);
+    weir_verdict v;
+    assert_int_equal(slot_answer(s.t, s.slot, 0, &v), SLOT_ALLOWED);
+    assert_int_equal(v.reset_after_ns, 2 * SECOND);
+    store_relaxed(&s.limiter.shared->line.now_ns, NOW_NS + 3 * SECOND);
+    assert_int_equal(slot_peek(s.t, NAME, 1, &v), SLOT_ALLOWED);
+    assert_int_equal(v.reset_after_ns, 0);
+    assert_int_equal(slot_answer(s.t, s.slot, 1, &v), SLOT_ALLOWED);
+    assert_int_equal(v.reset_after_ns, 3 * SECOND);
+    assert_int_equal(slot_answer(s.t, s.slot, 0, &v), SLOT_ALLOWED);
+    assert_int_equal(v.reset_after_ns, 3 * SECOND);
+    subject_close(&s);
 }
 
 static void test_a_cached_denial_answers_the_cost_it_was_of(void **state)
@@ -970,7 +981,7 @@ int main(void)
         cmocka_unit_test(test_a_slot_that_cannot_be_settled_or_given_to_a_key_is_unlocked),
         cmocka_unit_test(test_units_go_back_to_a_grant_of_the_present_on_which_they_passed),
         cmocka_unit_test(test_a_slot_answers_by_what_was_published),
-        cmocka_unit_test(test_a_peek_at_an_unused_window_says_that_it_is_unused),
+        cmocka_unit_test(test_a_grant_without_a_charge_says_when_the_key_was_unused),
         cmocka_unit_test(test_a_cached_denial_answers_the_cost_it_was_of),
         cmocka_unit_test(test_a_key_is_found_in_each_way_of_its_set_and_in_no_other),
         cmocka_unit_test(test_a_key_is_taken_for_another_one_only_where_32_bits_of_both_are_alike),

@@ -328,6 +328,55 @@ static void test_overrides_are_taken_where_they_are_others(void **state)
     overrides_drop(s.round.overrides, s.round.override_count);
 }
 
+/* The others' limits: kept where the version is another one, whatever bytes they have; else nothing is. */
+static void test_limits_of_others_are_a_version_and_texts(void **state)
+{
+    (void) state;
+    static const struct {
+        const char *had;
+        size_t count;
+        const char *words[4];
+        bool good, news;
+    } cases[] = {
+        {"", 1, {"17"}, true, true},
+        {"17", 1, {"17"}, true, false},
+        {"16", 3, {"17", "a\napi x\n", "b\n"}, true, true},
+        {"", 0, {""}, false, false},
+        {"", 2, {"17", ":1"}, false, false},
+        {"", 2, {":17", "a"}, false, false},
+        {"", 1, {"123456789012345678901234"}, false, false},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct scene s;
+        scene_init(&s, SCRIPT_LIMITS);
+        s.batch.count = 0;
+        s.round.limits = (struct round_limits){.told = true};
+        (void) strcpy(s.round.limits.version, cases[i].had);
+        redisReply *reply = entries(cases[i].count, cases[i].words);
+        batch_answer(&s.t, &s.server, 0, reply, SECOND);
+        freeReplyObject(reply);
+        assert_int_equal(s.batch.state, cases[i].good ? BATCH_DONE : BATCH_LOST);
+        assert_int_equal(s.round.limits.news, cases[i].news);
+        if (cases[i].news) {
+            assert_string_equal(s.round.limits.version, cases[i].words[0]);
+            assert_int_equal(s.round.limits.other_count, cases[i].count - 1);
+            for (size_t n = 1; n < cases[i].count; n++) {
+                assert_string_equal(s.round.limits.others[n - 1].value, cases[i].words[n]);
+            }
+            overrides_drop(s.round.limits.others, s.round.limits.other_count);
+        }
+    }
+    struct scene s;
+    scene_init(&s, SCRIPT_LIMITS);
+    s.round.limits = (struct round_limits){.told = true};
+    redisReply *reply = entries(2, (const char *const[]){"17", "abc"});
+    reply->element[1]->str[1] = '\0';
+    batch_answer(&s.t, &s.server, 0, reply, SECOND);
+    freeReplyObject(reply);
+    assert_string_equal(s.round.limits.others[0].value, "a?c");
+    overrides_drop(s.round.limits.others, s.round.limits.other_count);
+}
+
 /* A heartbeat's answer, with the time that this heartbeat record knows. */
 static bool take_time(struct scene *s, uint32_t record, long long seconds, const char *identity, long long created)
 {
@@ -493,6 +542,7 @@ static void test_the_cause_of_an_error_in_a_script_comes_after_its_place(void **
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_limits_of_others_are_a_version_and_texts),
         cmocka_unit_test(test_a_number_no_script_answers_costs_its_record_alone),
         cmocka_unit_test(test_each_report_is_answered_in_the_form_that_its_record_needs),
         cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),

@@ -155,6 +155,19 @@ static void test_a_round_is_cut_into_calls_that_redis_can_bear(void **state)
     scene_end();
 }
 
+static void test_a_round_tells_limits_where_the_caller_says_so(void **state)
+{
+    (void) state;
+    scene_begin("redis://a");
+    (void) add_report(REPORT_WINDOW, "w");
+    s.round.limits.told = true;
+    assert_int_equal(batch_queue(s.t, NOW), 0);
+    assert_int_equal(s.t->batch_count, 4);
+    expect_batch(2, SCRIPT_LIMITS, 0, 0);
+    expect_batch(3, SCRIPT_WINDOW, 0, 1);
+    scene_end();
+}
+
 /* Each report is in one batch, with reports of its kind and its slot alone, as many as a batch may have. */
 static void test_in_a_cluster_the_keys_of_a_call_share_a_slot(void **state)
 {
@@ -553,6 +566,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_round_is_cut_into_calls_that_redis_can_bear),
+        cmocka_unit_test(test_a_round_tells_limits_where_the_caller_says_so),
         cmocka_unit_test(test_in_a_cluster_the_keys_of_a_call_share_a_slot),
         cmocka_unit_test(test_each_primary_has_a_heartbeat_and_one_has_the_overrides),
         cmocka_unit_test(test_overrides_that_are_too_many_are_asked_for_every_five_seconds),

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -65,6 +66,19 @@ int getaddrinfo(const char *name, const char *service, const struct addrinfo *hi
 void freeaddrinfo(struct addrinfo *list)
 {
     (void) list;
+}
+
+/* In place of the C library's. So many addresses say that they refuse once the attempt has begun. */
+static int refusals;
+
+int getsockopt(int fd, int level, int name, void *value, socklen_t *length)
+{
+    const int result = (int) syscall(SYS_getsockopt, fd, level, name, value, length);
+    if (level == SOL_SOCKET && name == SO_ERROR && refusals > 0) {
+        refusals--;
+        *(int *) value = ECONNREFUSED;
+    }
+    return result;
 }
 
 static void host_listen(int host)
@@ -233,14 +247,14 @@ static void test_attempts_become_rarer_and_are_spread(void **state)
     }
 }
 
-/* Each attempt begins with the next address, and passes over those where nobody listens. */
+/* An attempt begins where the last one has ended, and passes over addresses where nobody listens. */
 static void test_the_addresses_of_a_name_have_their_turns(void **state)
 {
     (void) state;
     host_listen(1);
     host_listen(3);
     struct redis_transport *t = scene_open("redis://0123");
-    static const int reached[] = {1, 1, 3, 3, 1, 1};
+    static const int reached[] = {1, 3, 1, 3};
     for (size_t i = 0; i < sizeof(reached) / sizeof(reached[0]); i++) {
         (void) step(t, NOW + i * 10 * SECOND);
         assert_int_equal(t->servers[0]->stage, SERVER_GREETING);
@@ -260,6 +274,50 @@ static void test_the_addresses_of_a_name_have_their_turns(void **state)
     t = scene_open("redis://none");
     (void) step(t, NOW);
     assert_string_equal(t->problem, "cannot connect: Cannot allocate memory");
+    scene_close(t);
+}
+
+/*
+ * An address may refuse a moment after the attempt has begun, as the system pleases: "localhost" is two addresses, and
+ * a Redis listens on one of them. The attempt goes on with the others, and fails once all have refused.
+ */
+static void test_an_address_that_refuses_later_is_passed_over(void **state)
+{
+    (void) state;
+    host_listen(0);
+    host_listen(2);
+    struct redis_transport *t = scene_open("redis://0123");
+    const struct transport_ops *ops = t->base.ops;
+    refusals = 1;
+    (void) step(t, NOW);
+    assert_int_equal(t->servers[0]->stage, SERVER_CONNECTING);
+    assert_false(ops->refused(&t->base));
+    assert_int_equal(deadline_of(t, 1), NOW + SECOND); /* of the whole attempt */
+    (void) step(t, NOW + 5);
+    assert_int_equal(t->servers[0]->stage, SERVER_GREETING);
+    assert_int_equal(ops->counts(&t->base).attempts, 1);
+    assert_int_equal(ops->counts(&t->base).failures, 0);
+    const int fd = host_accept(2); /* nobody listens at 1 */
+    assert_string_equal(got(fd), GREETING);
+    (void) close(fd);
+    (void) close(host_accept(0));
+    scene_close(t);
+    t = scene_open("redis://0123");
+    refusals = 2;
+    (void) step(t, NOW);
+    (void) step(t, NOW);
+    assert_int_equal(refusals, 0);
+    assert_int_equal(t->servers[0]->stage, SERVER_OFF);
+    assert_true(ops->refused(&t->base));
+    assert_string_equal(t->problem, "cannot connect: No such file or directory"); /* of 3 */
+    assert_int_equal(ops->counts(&t->base).failures, 1);
+    scene_close(t);
+    t = scene_open("redis://30");
+    refusals = 1;
+    (void) step(t, NOW);
+    assert_int_equal(t->servers[0]->stage, SERVER_OFF);
+    assert_true(ops->refused(&t->base));
+    assert_string_equal(t->problem, "cannot connect: Connection refused");
     scene_close(t);
 }
 
@@ -289,6 +347,22 @@ static void test_a_socket_sends_at_once_and_is_not_inherited(void **state)
     scene_close(t);
     assert_int_equal(fcntl(fd, F_GETFD), -1);
     (void) close(listener);
+}
+
+/* Of a copy that a child has got, the descriptor is closed, and no memory is given back: the next call does that. */
+static void test_a_copy_is_abandoned_without_its_memory(void **state)
+{
+    (void) state;
+    int fd = -1;
+    struct redis_transport *t = connect_to_host(&fd);
+    const int own = t->primary->socket.fd;
+    t->base.ops->abandon(&t->base);
+    assert_int_equal(fcntl(own, F_GETFD), -1);
+    assert_int_equal(t->primary->socket.fd, -1);
+    assert_non_null(t->primary->socket.reader);
+    assert_string_equal(got(fd), ""); /* nothing was written: the connection is the parent's */
+    (void) close(fd);
+    scene_close(t);
 }
 
 static void test_what_takes_too_long_is_given_up(void **state)
@@ -844,7 +918,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_transport_connects_greets_and_is_ready, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_attempts_become_rarer_and_are_spread, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_the_addresses_of_a_name_have_their_turns, hosts_begin, hosts_end),
+        cmocka_unit_test_setup_teardown(test_an_address_that_refuses_later_is_passed_over, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_a_socket_sends_at_once_and_is_not_inherited, hosts_begin, hosts_end),
+        cmocka_unit_test_setup_teardown(test_a_copy_is_abandoned_without_its_memory, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_what_takes_too_long_is_given_up, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_a_reply_answers_the_oldest_call, hosts_begin, hosts_end),
         cmocka_unit_test_setup_teardown(test_a_server_that_refuses_the_greeting_takes_nobodys_place, hosts_begin,

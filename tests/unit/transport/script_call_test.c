@@ -163,11 +163,32 @@ static void test_the_overrides_are_asked_for_by_their_version(void **state)
     finish();
 }
 
+static void test_limits_are_told_with_their_digests(void **state)
+{
+    (void) state;
+    begin(SCRIPT_LIMITS, 0);
+    struct round_limits *limits = &s.round.limits;
+    (void) strcpy(limits->version, "17");
+    (void) strcpy(limits->digest, "0123");
+    (void) strcpy(limits->before, "4567");
+    (void) strcpy(limits->text, "edge-1\napi token_bucket 1 per 1s\n");
+    limits->life_ms = 90000;
+    make_words(script_limits_sha);
+    expect("1");
+    expect("weir:limits");
+    expect("17");
+    expect("0123");
+    expect("90000");
+    expect(limits->text);
+    expect("4567");
+    finish();
+}
+
 static void test_a_call_has_the_source_where_it_is_to_have_it(void **state)
 {
     (void) state;
-    const char *const sources[] = {script_heartbeat, script_overrides, script_report_window, script_report_bucket,
-                                   script_report_history};
+    const char *const sources[] = {script_heartbeat,     script_overrides,     script_limits,
+                                   script_report_window, script_report_bucket, script_report_history};
     for (int script = 0; script < SCRIPT_COUNT; script++) {
         begin((enum script) script, script >= SCRIPT_WINDOW);
         s.batch.with_source = true;
@@ -457,6 +478,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_heartbeat_tells_the_node_its_state_and_its_time),
         cmocka_unit_test(test_the_overrides_are_asked_for_by_their_version),
+        cmocka_unit_test(test_limits_are_told_with_their_digests),
         cmocka_unit_test(test_a_call_has_the_source_where_it_is_to_have_it),
         cmocka_unit_test(test_a_window_is_told_as_growth_or_in_full),
         cmocka_unit_test(test_a_bucket_is_told_as_growth_or_in_full),
