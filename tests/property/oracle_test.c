@@ -74,12 +74,21 @@ static void random_policy(uint64_t *rng, struct oracle *o, uint64_t now_ns)
     }
 }
 
-/* Whether what the keys owe stays within what is counted, with `more` units on top. */
+/* Whether what a key owes by one limit stays within what is counted, with `more` units on top. */
 static bool owed_is_counted(const struct oracle *o, const weir_limit *limit, size_t i, size_t key, uint64_t more)
 {
     const struct oracle_state *s = &o->states[key][i];
     const wide owed = s->unit != 0 ? s->owed * unit_of(limit) / s->unit : 0;
     return is_bucket(limit) ? owed + (wide) more * unit_of(limit) <= OWED_MOST : s->count + more <= COUNT_MOST;
+}
+
+static bool all_is_counted(const struct oracle *o, size_t key, uint64_t more)
+{
+    bool counted = true;
+    for (size_t i = 0; i < o->limit_count; i++) {
+        counted = counted && owed_is_counted(o, &o->limits[i], i, key, more);
+    }
+    return counted;
 }
 
 /* Other numbers; algorithms and periods stay. */
@@ -301,6 +310,9 @@ static void play_reserve(struct play *p, struct oracle *o, size_t policy)
     const uint64_t cost = draw_cost(p->rng, at_once(&o->limits[0]));
     const uint64_t max_wait_ns = patience[random_below(p->rng, 5)];
     uint64_t wait_ns = 12345;
+    if (!all_is_counted(o, key, cost)) {
+        return; /* one reservation after another, each with a longer wait */
+    }
     oracle_meet(o, key, p->now_ns);
     const uint64_t expected = oracle_wait(o, key, cost, p->now_ns);
     const bool due = expected != NEVER && expected <= max_wait_ns;
@@ -342,9 +354,7 @@ static void play_adjust(struct play *p, struct oracle *o, size_t policy, uint64_
         const uint64_t most = 3 * most_at_once(o);
         cost = cost < room ? cost : room;
         cost = cost < most ? cost : most;
-        for (size_t i = 0; i < o->limit_count; i++) {
-            cost = owed_is_counted(o, &o->limits[i], i, key, cost) ? cost : 0;
-        }
+        cost = all_is_counted(o, key, cost) ? cost : 0;
         weir_charge(any_thread(p), k, cost);
         if (cost != 0) {
             oracle_take(o, key, cost < WEIR_MAX_UNITS ? cost : WEIR_MAX_UNITS, p->now_ns);
