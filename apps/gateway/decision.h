@@ -32,6 +32,7 @@ struct decision {
     const struct burst *requests;
     const struct datagram *datagrams;
     uint64_t bursts, clock_cost_ns;
+    uint64_t offered; /* packets of all bursts */
     uint32_t now;               /* seconds; set by the worker */
     struct xdp_view xdp;        /* what the kernel is told of denials */
     struct record_view *record; /* NULL: denied packets are not recorded */
@@ -56,5 +57,8 @@ void decision_open(struct decision *d, struct gateway *gateway, struct counters 
 
 /* The packets of a burst of `count` that may pass, a bit each; counts them. */
 uint64_t decision_make(struct decision *d, size_t count);
+
+/* Counts the packets of all bursts as offered: once it is counted what became of them, here and on their way. */
+void decision_publish(const struct decision *d);
 
 #endif

@@ -103,7 +103,7 @@ struct option_sources {
     struct settings *first, *latest; /* of the file: at the start, and at the last reload */
 };
 
-/* Written by one thread, read by any. offered == passed + the sum of dropped + dropped_of_all */
+/* Written by one thread, read by any. At the end of a turn offered == passed + the sum of dropped + dropped_of_all */
 struct counters {
     _Atomic uint64_t offered, passed;
     _Atomic uint64_t checked[POLICIES_MAX];    /* packets that this policy let pass or dropped */

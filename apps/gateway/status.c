@@ -19,7 +19,7 @@ uint64_t sum_of(const struct gateway *gateway, size_t offset)
     uint64_t sum = 0;
     for (unsigned i = 0; i < gateway->worker_count; i++) {
         const char *counters = (const char *) &gateway->workers[i].counters;
-        /* Acquire, for bump and publish: a worker writes `offered` of a burst and `replies` of a turn last. */
+        /* Acquire, for bump and publish: a worker writes `offered` and `replies` of a turn last. */
         sum +=
             atomic_load_explicit((const _Atomic uint64_t *) (const void *) (counters + offset), memory_order_acquire);
     }

@@ -176,7 +176,9 @@ static void publish_counters(struct loop *loop)
     publish(&counters->frames_received, loop->lane.received);
     publish(&counters->frames_sent, loop->lane.sent);
     publish(&counters->frames_lost, loop->frames_lost + loop->lane.useless);
-    publish(&counters->replies, loop->to_clients.sent); /* last: whoever reads of replies finds what their turn did */
+    /* Last: whoever reads of packets that were offered, or of replies, finds what their turn did. */
+    publish(&counters->replies, loop->to_clients.sent);
+    decision_publish(&loop->decision);
 }
 
 /* Learns what is new of the backends. */
@@ -312,12 +314,12 @@ static uint32_t turn(struct loop *loop, int wait_ms)
     if (loop->now - loop->sizes_forgotten >= SIZES_SECONDS) {
         forget_sizes(loop, open);
     }
-    publish_counters(loop);
-    bump(&worker->counters.turns, 1);
     const uint32_t leaving = atomic_load_explicit(&worker->leaving, memory_order_acquire);
     if (leaving != 0) {
         leave_slow(loop, leaving, received);
     }
+    publish_counters(loop);
+    bump(&worker->counters.turns, 1);
     return received;
 }
 

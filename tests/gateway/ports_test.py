@@ -154,7 +154,7 @@ def test_answers_of_a_backend_that_was_left_reach_nobody_else():
                 f.until(lambda: f.status()["reloads"] == 1 and f.status()["sessions"] == stays.count)
                 for number in range(100, 300):
                     players.send(number)
-                f.until(lambda: f.status()["offered"] == 300 and f.status()["without_port"] >= 100)
+                f.until(lambda: f.status()["offered"] == 300)
                 until(lambda: stays.count == 200 - left.count)
                 assert f.status()["without_port"] == 100, f.status()
                 left.holds = stays.holds = ()
@@ -180,8 +180,8 @@ def test_a_client_that_was_silent_for_long_leaves_its_port_to_rest():
             f.until(lambda: f.status()["sessions"] == 0)
             for number in range(100, 116):
                 players.send(number)
-            f.until(lambda: f.status()["offered"] == 32 and f.status()["without_port"] == 16)
-            assert backend.count == 16
+            f.until(lambda: f.status()["offered"] == 32)
+            assert f.status()["without_port"] == 16 and backend.count == 16
             backend.holds = ()
             time.sleep(0.5)
             assert players.wrong == [] and players.right == 0

@@ -172,7 +172,6 @@ def late_answers(f, clients, held, release):
         if number == 0:
             f.until(lambda: len(held) == 1)
     f.until(lambda: f.status()["offered"] == before["offered"] + len(clients))
-    # What was dropped is counted after it was offered.
     f.until(lambda: len(held) == len(clients) - (f.status()["without_port"] - before["without_port"]))
     replies = f.status()["replies"]
     with_session = f.status()["sessions"]

@@ -47,6 +47,7 @@ static void *decide(void *arg)
     (void) arg;
     for (uint64_t i = 0; i < bursts; i++) {
         assert_int_not_equal(decision_make(&decision, 1 + i % BURST_COUNT), 0);
+        decision_publish(&decision);
     }
     return NULL;
 }
@@ -319,6 +320,7 @@ static void test_no_policy_is_overrun_and_no_packet_is_denied_that_would_have_fi
         }
         assert_int_equal(dropped, told_record);
         assert_int_equal(in_kernel, told_kernel);
+        decision_publish(&decision);
         assert_int_equal(atomic_load(&counters.offered) - atomic_load(&counters.passed), dropped);
         assert_true(dropped != 0 && atomic_load(&counters.passed) != 0);
         const uint64_t of_shadow = checked[SHADOW], limit = drawn_policies[SHADOW].limit;
