@@ -32,7 +32,7 @@ struct decision {
     const struct burst *requests;
     const struct datagram *datagrams;
     uint64_t bursts, clock_cost_ns;
-    uint64_t offered; /* packets of all bursts */
+    uint64_t offered;           /* packets of all bursts */
     uint32_t now;               /* seconds; set by the worker */
     struct xdp_view xdp;        /* what the kernel is told of denials */
     struct record_view *record; /* NULL: denied packets are not recorded */

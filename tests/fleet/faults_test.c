@@ -4,7 +4,7 @@
  * Schedules are drawn from seeds; a run that fails prints its command of weir-fleetsim.
  *
  * Guards: src/fleet/keys/merge.c, src/fleet/keys/report.c, src/fleet/keys/gather.c, src/transport/loopback/network.c,
- * src/transport/loopback/records.c, apps/fleetsim/faults.c, apps/fleetsim/audit.c
+ * apps/fleetsim/faults.c, apps/fleetsim/audit.c
  */
 #include "runs.h"
 

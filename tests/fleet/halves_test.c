@@ -13,8 +13,7 @@
  *
  * WEIR_FLEET_SEEDS: so many seeds, and a line for each.
  *
- * Guards: src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c, src/fleet/keys/report_bucket.c,
- * src/transport/loopback/records.c
+ * Guards: src/fleet/keys/demand_learn.c, src/fleet/keys/presumed.c, src/fleet/keys/report_bucket.c
  */
 #include <math.h>
 

@@ -175,17 +175,17 @@ static void tell_both(struct transport *const transports[2], struct round rounds
         memcpy(versions[i], rounds[i].limits.version, sizeof(rounds[i].limits.version));
     }
     const struct round_limits *script = &rounds[0].limits;
-    const struct round_limits *model = &rounds[1].limits;
-    assert_int_equal(script->news, model->news);
+    const struct round_limits *memory = &rounds[1].limits;
+    assert_int_equal(script->news, memory->news);
     if (script->news) {
-        assert_int_equal(script->other_count, model->other_count);
+        assert_int_equal(script->other_count, memory->other_count);
         qsort(script->others, script->other_count, sizeof(*script->others), compare_texts);
-        qsort(model->others, model->other_count, sizeof(*model->others), compare_texts);
+        qsort(memory->others, memory->other_count, sizeof(*memory->others), compare_texts);
         for (size_t i = 0; i < script->other_count; i++) {
-            assert_string_equal(script->others[i].value, model->others[i].value);
+            assert_string_equal(script->others[i].value, memory->others[i].value);
         }
         overrides_drop(script->others, script->other_count);
-        overrides_drop(model->others, model->other_count);
+        overrides_drop(memory->others, memory->other_count);
     }
 }
 

@@ -155,7 +155,7 @@ static int64_t beat_with_host(struct transport *t, const char *node, uint64_t fl
     return ahead_ns;
 }
 
-/* Steps of more than an hour, both ways, and what is taken for such a step, as in transport/loopback/nodes.c. */
+/* Steps of more than an hour, both ways, and what is taken for such a step. */
 static void test_a_step_of_the_clock_that_has_a_witness_moves_no_fleet_time(void **state)
 {
     (void) state;

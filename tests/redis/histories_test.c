@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The script of sliding logs, held against the in-memory fleet: random reports of several authors, repeated, of units
- * given back and of resets, are answered alike, whatever becomes of the hash beside the set. And what a report reads
- * of the set does not grow with it. And a backlog of many nodes gets shorter, whatever a round takes.
+ * The script of sliding logs. Random reports of several authors, repeated, of units given back and of resets, are
+ * answered by Redis as by the commands of the fleet in memory, whatever becomes of the hash beside the set. What a
+ * report reads of the set does not grow with it. And a backlog of many nodes gets shorter, whatever a round takes.
  *
- * Guards: src/transport/redis/scripts/report_history.lua, src/transport/loopback/loopback_history.c
+ * Guards: src/transport/redis/scripts/report_history.lua, src/transport/loopback/commands.lua
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ struct author {
 
 struct logs {
     struct server server;
-    struct transport *redis, *model;
+    struct transport *redis, *memory;
     struct loopback_fleet *fleet;
     uint64_t rng, now_us, period_us, limit, reset_us;
     struct author authors[AUTHORS];
@@ -52,7 +52,7 @@ static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
     l->fleet = loopback_fleet_new(real_wall_ns, NULL);
     assert_non_null(l->fleet);
     const struct transport_config config = {.timeout_ms = 1000};
-    assert_int_equal(loopback_transport_open(l->fleet, &config, &l->model, NULL), 0);
+    assert_int_equal(loopback_transport_open(l->fleet, &config, &l->memory, NULL), 0);
     l->now_us = NOW_US;
     l->limit = limit;
     l->period_us = period_us;
@@ -63,7 +63,7 @@ static void logs_start(struct logs *l, uint64_t limit, uint64_t period_us)
 
 static void logs_stop(struct logs *l)
 {
-    l->model->ops->close(l->model);
+    l->memory->ops->close(l->memory);
     loopback_fleet_free(l->fleet);
     l->redis->ops->close(l->redis);
     server_stop(&l->server);
@@ -100,25 +100,25 @@ static void report_by(struct logs *l, int by, uint32_t count, struct report *r, 
     history->limit = l->limit;
 }
 
-static void expect_alike(const struct logs *l, const struct report *redis, const struct report *model, size_t step)
+static void expect_alike(const struct logs *l, const struct report *redis, const struct report *memory, size_t step)
 {
-    bool alike = redis->status == model->status && redis->author_count == model->author_count &&
-                 redis->sum == model->sum && redis->history->group_count == model->history->group_count;
+    bool alike = redis->status == memory->status && redis->author_count == memory->author_count &&
+                 redis->sum == memory->sum && redis->history->group_count == memory->history->group_count;
     for (uint32_t i = 0; i < redis->history->group_count && alike; i++) {
-        alike = redis->history->groups[i].time_ns == model->history->groups[i].time_ns &&
-                redis->history->groups[i].units == model->history->groups[i].units;
+        alike = redis->history->groups[i].time_ns == memory->history->groups[i].time_ns &&
+                redis->history->groups[i].units == memory->history->groups[i].units;
     }
     if (!l->asked_lost) {
-        alike = alike && redis->sum_demand == model->sum_demand &&
-                redis->history->other_authors == model->history->other_authors;
+        alike = alike && redis->sum_demand == memory->sum_demand &&
+                redis->history->other_authors == memory->history->other_authors;
     }
     if (!alike) {
         fail_msg("step %zu: redis says %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
-                 " of %" PRIu32 "; the model %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
+                 " of %" PRIu32 "; in memory %d, %" PRIu64 " of %" PRIu64 " in %" PRIu32 " groups, asked %" PRIu64
                  " of %" PRIu32,
                  step, redis->status, redis->author_count, redis->sum, redis->history->group_count, redis->sum_demand,
-                 redis->history->other_authors, model->status, model->author_count, model->sum,
-                 model->history->group_count, model->sum_demand, model->history->other_authors);
+                 redis->history->other_authors, memory->status, memory->author_count, memory->sum,
+                 memory->history->group_count, memory->sum_demand, memory->history->other_authors);
     }
 }
 
@@ -135,7 +135,7 @@ static void tell(struct logs *l, const struct report *r, size_t step)
         fail_msg("step %zu: %s", step, l->redis->ops->problem(l->redis));
     }
     round.reports = &theirs;
-    assert_int_equal(exchange(l->model, &round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(exchange(l->memory, &round), TRANSPORT_ROUND_DONE);
     expect_alike(l, &ours, &theirs, step);
 }
 
@@ -194,7 +194,7 @@ static void random_reports(uint64_t limit, uint64_t period_us, bool spoils)
     logs_stop(&l);
 }
 
-static void test_random_reports_are_answered_as_the_model_answers(void **state)
+static void test_random_reports_are_answered_as_in_memory(void **state)
 {
     (void) state;
     random_reports(5, 1000000, false);
@@ -323,7 +323,7 @@ static void test_logs_that_were_lost_are_told_again_within_seconds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_random_reports_are_answered_as_in_memory),
         cmocka_unit_test(test_what_becomes_of_the_hash_changes_no_count),
         cmocka_unit_test(test_what_a_report_reads_does_not_grow_with_the_log),
         cmocka_unit_test(test_logs_that_were_lost_are_told_again_within_seconds),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The scripts of windows and buckets, held against the in-memory fleet: random reports, repeated, late, of resets and
- * of units given back, are answered alike. And what a record in Redis always has: a time to live.
+ * The scripts of windows and buckets: random reports, repeated, late, of resets and of units given back, are answered
+ * by Redis as by the commands of the fleet in memory. And what a record in Redis always has: a time to live.
  *
  * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
  * src/transport/redis/scripts/common.lua, src/transport/redis/scripts/counts.lua,
@@ -9,7 +9,7 @@
  * src/transport/redis/scripts/counts_merge.lua,
  * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_told.lua,
  * src/transport/redis/scripts/counts_write.lua, src/transport/redis/scripts/expire.lua,
- * src/transport/loopback/records.c, src/transport/loopback/loopback_record.c, src/base/count.h,
+ * src/transport/loopback/commands.lua, src/transport/loopback/script_host.c, src/base/count.h,
  * src/transport/redis/embed.py, src/transport/redis/script_call.c
  */
 #include <inttypes.h>
@@ -74,7 +74,7 @@ static struct report new_report(struct world *world)
     (void) snprintf(r.record, sizeof(r.record), "weir:{001}:x:p:%zu", i);
     (void) snprintf(r.author, sizeof(r.author), "%012zx.%zx", by, i);
     if (random_below(&world->rng, 4) != 0) {
-        /* Over 2^40 a bucket would stand years ahead, at its bound, where only a model of that would differ. */
+        /* Over 2^40 a bucket would stand years ahead, at its bound, where all that is left of a difference is rounding. */
         const uint64_t units = bucket ? random_below(&world->rng, 20) : some_units(world);
         author->count += units;
         author->demand += units;
@@ -159,17 +159,17 @@ static unsigned long long calls_of(const struct server *server, const char *comm
     return calls;
 }
 
-static void expect_alike(const struct report *redis, const struct report *model, size_t step)
+static void expect_alike(const struct report *redis, const struct report *memory, size_t step)
 {
-    if (redis->status != model->status || redis->author_count != model->author_count || redis->sum != model->sum ||
-        redis->sum_demand != model->sum_demand || redis->author_refunds != model->author_refunds ||
-        redis->sum_refunds != model->sum_refunds ||
-        (redis->kind == REPORT_BUCKET && redis->tat_answer_us != model->tat_answer_us)) {
+    if (redis->status != memory->status || redis->author_count != memory->author_count || redis->sum != memory->sum ||
+        redis->sum_demand != memory->sum_demand || redis->author_refunds != memory->author_refunds ||
+        redis->sum_refunds != memory->sum_refunds ||
+        (redis->kind == REPORT_BUCKET && redis->tat_answer_us != memory->tat_answer_us)) {
         fail_msg("step %zu, %s by %s: redis says %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-                 " %" PRIu64 ", the model %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
+                 " %" PRIu64 ", in memory %d %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64,
                  step, redis->record, redis->author, redis->status, redis->author_count, redis->sum, redis->sum_demand,
-                 redis->author_refunds, redis->sum_refunds, redis->tat_answer_us, model->status, model->author_count,
-                 model->sum, model->sum_demand, model->author_refunds, model->sum_refunds, model->tat_answer_us);
+                 redis->author_refunds, redis->sum_refunds, redis->tat_answer_us, memory->status, memory->author_count,
+                 memory->sum, memory->sum_demand, memory->author_refunds, memory->sum_refunds, memory->tat_answer_us);
     }
 }
 
@@ -192,10 +192,10 @@ static void expect_all_expire(const struct server *server)
     freeReplyObject(keys);
 }
 
-/* Redis, and the model of its scripts beside it: both get the same reports. */
+/* Redis, and the fleet in memory beside it: both get the same reports. */
 struct both {
     struct server server;
-    struct transport *redis, *model;
+    struct transport *redis, *memory;
     struct loopback_fleet *fleet;
 };
 
@@ -205,17 +205,17 @@ static void both_open(struct both *both)
     both->redis = redis_start(&both->server, TIMEOUT_MS);
     both->fleet = loopback_fleet_new(real_wall_ns, NULL);
     assert_non_null(both->fleet);
-    assert_int_equal(loopback_transport_open(both->fleet, &config, &both->model, NULL), 0);
+    assert_int_equal(loopback_transport_open(both->fleet, &config, &both->memory, NULL), 0);
 }
 
 static void both_close(struct both *both)
 {
-    both->model->ops->close(both->model);
+    both->memory->ops->close(both->memory);
     loopback_fleet_free(both->fleet);
     redis_stop(&both->server, both->redis);
 }
 
-static void test_random_reports_are_answered_as_the_model_answers(void **state)
+static void test_random_reports_are_answered_as_in_memory(void **state)
 {
     (void) state;
     static struct world world;
@@ -249,7 +249,7 @@ static void test_random_reports_are_answered_as_the_model_answers(void **state)
         for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
             for (size_t i = 0; i < count; i++) {
                 if ((int) theirs[i].kind == kind) {
-                    assert_int_equal(tell(both.model, &theirs[i], 1), TRANSPORT_ROUND_DONE);
+                    assert_int_equal(tell(both.memory, &theirs[i], 1), TRANSPORT_ROUND_DONE);
                     expect_alike(&ours[i], &theirs[i], step);
                     learn(&world, &ours[i]);
                 }
@@ -312,7 +312,7 @@ static void lose_twice(struct transport *t, struct loopback_fleet *fleet, struct
         }
         if (lost != 1 && tat_us != NOW_US + 1000 * net) {
             fail_msg("%s, seed %" PRIu64 ": %" PRIu64 " and not %" PRIu64 " units are owed",
-                     server != NULL ? "redis" : "the model", seed, (tat_us - NOW_US) / 1000, net);
+                     server != NULL ? "redis" : "in memory", seed, (tat_us - NOW_US) / 1000, net);
         }
         if (server != NULL) {
             freeReplyObject(server_command(server, "FLUSHALL"));
@@ -341,7 +341,7 @@ static void test_of_a_lost_bucket_the_time_counts_that_is_latest_with_all_units(
     both_open(&both);
     for (size_t first = 0; first < 2; first++) {
         see_with_fewer_units(both.redis, first);
-        see_with_fewer_units(both.model, first);
+        see_with_fewer_units(both.memory, first);
         freeReplyObject(server_command(&both.server, "FLUSHALL"));
         loopback_fleet_flush(both.fleet);
     }
@@ -358,7 +358,7 @@ static void test_a_bucket_that_is_lost_twice_has_the_time_of_all_units(void **st
         const uint64_t seed = random_below(&rng, UINT64_MAX);
         redis_transport_state(both.redis)->doubtful = times % 2 == 0;
         lose_twice(both.redis, both.fleet, &both.server, seed);
-        lose_twice(both.model, both.fleet, NULL, seed);
+        lose_twice(both.memory, both.fleet, NULL, seed);
     }
     both_close(&both);
 }
@@ -657,7 +657,7 @@ static void test_counts_have_no_end(void **state)
     struct both both;
     both_open(&both);
     for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
-        counts_have_no_end(both.model, (enum report_kind) kind);
+        counts_have_no_end(both.memory, (enum report_kind) kind);
         counts_have_no_end(both.redis, (enum report_kind) kind);
         freeReplyObject(server_command(&both.server, "FLUSHALL"));
         loopback_fleet_flush(both.fleet);
@@ -726,7 +726,7 @@ static void test_fields_that_are_not_weirs_count_as_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random_reports_are_answered_as_the_model_answers),
+        cmocka_unit_test(test_random_reports_are_answered_as_in_memory),
         cmocka_unit_test(test_of_a_lost_bucket_the_time_counts_that_is_latest_with_all_units),
         cmocka_unit_test(test_a_bucket_that_is_lost_twice_has_the_time_of_all_units),
         cmocka_unit_test(test_units_that_are_added_count_as_units_that_are_merged),

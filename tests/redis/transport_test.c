@@ -2,7 +2,7 @@
 /*
  * The contract of transport/transport.h, asked of both implementations: the fleet in memory, and a real Redis.
  *
- * Guards: src/transport/redis/problem.c, src/transport/loopback/nodes.c, src/transport/transport.h,
+ * Guards: src/transport/redis/problem.c, src/transport/transport.h,
  * src/transport/redis/redis.c, src/transport/redis/batch.c, src/transport/redis/answer.c,
  * src/transport/loopback/loopback.c, src/transport/loopback/loopback_transport.c,
  * src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The calls of loopback.h. The records are in records.c, the nodes in nodes.c, the messages in network.c, and the
- * transport of one node in loopback_transport.c.
+ * The calls of loopback.h. What the nodes share is in script_host.c and commands.lua, the messages are in network.c,
+ * and the transport of one node in loopback_transport.c.
  *
  * Progress: blocking. Every call takes the fleet's lock, so that nodes with background threads can share a fleet.
  */
@@ -11,35 +11,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "transport/loopback/network.h"
 
 struct loopback_snapshot {
-    struct records records;
-    struct nodes nodes;
+    struct loopback_fleet *fleet;
+    int of; /* see script_host_snapshot */
 };
 
 struct loopback_fleet *loopback_fleet_new(uint64_t (*wall_ns)(void *arg), void *arg)
 {
     struct loopback_fleet *fleet = calloc(1, sizeof(*fleet));
-    if (fleet != NULL) {
-        (void) pthread_mutex_init(&fleet->lock, NULL);
-        fleet->wall_ns = wall_ns;
-        fleet->arg = arg;
-        fleet->run = 1;
+    struct script_host *host = fleet != NULL ? script_host_open() : NULL;
+    if (host == NULL) {
+        free(fleet);
+        return NULL;
     }
+    (void) pthread_mutex_init(&fleet->lock, NULL);
+    fleet->wall_ns = wall_ns;
+    fleet->arg = arg;
+    fleet->host = host;
+    fleet->run = 1;
     return fleet;
 }
 
 void loopback_fleet_free(struct loopback_fleet *fleet)
 {
     network_clear(fleet);
-    records_clear(&fleet->records);
-    nodes_clear(&fleet->nodes);
-    for (size_t i = 0; i < fleet->override_count; i++) {
-        free(fleet->overrides[i].field);
-        free(fleet->overrides[i].value);
-    }
-    free(fleet->overrides);
+    script_host_close(fleet->host);
     (void) pthread_mutex_destroy(&fleet->lock);
     free(fleet);
 }
@@ -99,9 +98,7 @@ void loopback_fleet_set_slow(struct loopback_fleet *fleet, uint64_t delay_ns)
 void loopback_fleet_forget(struct loopback_fleet *fleet)
 {
     (void) network_lock(fleet);
-    records_clear(&fleet->records);
-    nodes_clear(&fleet->nodes);
-    memset(fleet->told, 0, sizeof(fleet->told));
+    script_host_clear(fleet->host);
     fleet->run++;
     network_unlock(fleet);
 }
@@ -109,9 +106,7 @@ void loopback_fleet_forget(struct loopback_fleet *fleet)
 void loopback_fleet_flush(struct loopback_fleet *fleet)
 {
     (void) network_lock(fleet);
-    records_clear(&fleet->records);
-    nodes_clear(&fleet->nodes);
-    memset(fleet->told, 0, sizeof(fleet->told));
+    script_host_clear(fleet->host);
     network_unlock(fleet);
 }
 
@@ -123,30 +118,14 @@ void loopback_fleet_refuse(struct loopback_fleet *fleet, const char *part, int s
     network_unlock(fleet);
 }
 
-/* Copies records and nodes. False: out of memory, and the copies are empty. */
-static bool copy_state(struct records *records, struct nodes *nodes, const struct records *from_records,
-                       const struct nodes *from_nodes)
-{
-    if (records_copy(records, from_records) && nodes_copy(nodes, from_nodes)) {
-        return true;
-    }
-    records_clear(records);
-    nodes_clear(nodes);
-    return false;
-}
-
 struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet)
 {
     struct loopback_snapshot *snapshot = calloc(1, sizeof(*snapshot));
-    if (snapshot == NULL) {
-        return NULL;
-    }
-    (void) network_lock(fleet);
-    const bool complete = copy_state(&snapshot->records, &snapshot->nodes, &fleet->records, &fleet->nodes);
-    network_unlock(fleet);
-    if (!complete) {
-        free(snapshot);
-        return NULL;
+    if (snapshot != NULL) {
+        (void) network_lock(fleet);
+        snapshot->fleet = fleet;
+        snapshot->of = script_host_snapshot(fleet->host);
+        network_unlock(fleet);
     }
     return snapshot;
 }
@@ -154,65 +133,58 @@ struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet)
 void loopback_snapshot_free(struct loopback_snapshot *snapshot)
 {
     if (snapshot != NULL) {
-        records_clear(&snapshot->records);
-        nodes_clear(&snapshot->nodes);
+        (void) network_lock(snapshot->fleet);
+        script_host_forget_snapshot(snapshot->fleet->host, snapshot->of);
+        network_unlock(snapshot->fleet);
         free(snapshot);
     }
 }
 
-bool loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run)
+void loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run)
 {
     (void) network_lock(fleet);
-    const bool complete = copy_state(&fleet->records, &fleet->nodes, &snapshot->records, &snapshot->nodes);
+    script_host_restore(fleet->host, snapshot->of);
     fleet->run += same_run ? 0 : 1;
     network_unlock(fleet);
-    return complete;
 }
 
 void loopback_fleet_set_override(struct loopback_fleet *fleet, const char *field, const char *value)
 {
     (void) network_lock(fleet);
-    size_t at = 0;
-    while (at < fleet->override_count && strcmp(fleet->overrides[at].field, field) != 0) {
-        at++;
+    char version[DECIMAL_SIZE];
+    (void) decimal_write(version, ++fleet->override_version);
+    const char *const set[] = {"HSET", LOOPBACK_OVERRIDES, "version", version, field, value};
+    const char *const removed[] = {"HDEL", LOOPBACK_OVERRIDES, field};
+    script_host_command(fleet->host, set, value != NULL ? 6 : 4);
+    if (value == NULL) {
+        script_host_command(fleet->host, removed, 3);
     }
-    if (at < fleet->override_count) {
-        free(fleet->overrides[at].field);
-        free(fleet->overrides[at].value);
-        fleet->overrides[at] = fleet->overrides[--fleet->override_count];
-    }
-    if (value != NULL) {
-        struct override_text *grown =
-            realloc(fleet->overrides, (fleet->override_count + 1) * sizeof(*fleet->overrides));
-        if (grown != NULL) {
-            fleet->overrides = grown;
-            grown[fleet->override_count++] = (struct override_text){.field = strdup(field), .value = strdup(value)};
-        }
-    }
-    fleet->override_version++;
     network_unlock(fleet);
+}
+
+/* The total of the records whose names contain `part`. */
+static struct script_host_total total_of(const struct loopback_fleet *fleet, const char *part)
+{
+    struct loopback_fleet *locked = network_lock(fleet);
+    const struct script_host_total total = script_host_total(locked->host, part, locked->wall_ns(locked->arg));
+    network_unlock(locked);
+    return total;
 }
 
 uint64_t loopback_fleet_sum(const struct loopback_fleet *fleet, const char *part)
 {
-    struct loopback_fleet *locked = network_lock(fleet);
-    const uint64_t sum = records_total(&locked->records, locked->wall_ns(locked->arg), part, false);
-    network_unlock(locked);
-    return sum;
+    return total_of(fleet, part).units;
 }
 
 uint64_t loopback_fleet_record_count(const struct loopback_fleet *fleet)
 {
-    struct loopback_fleet *locked = network_lock(fleet);
-    const uint64_t count = records_total(&locked->records, locked->wall_ns(locked->arg), "", true);
-    network_unlock(locked);
-    return count;
+    return total_of(fleet, "").records;
 }
 
 void loopback_fleet_each(const struct loopback_fleet *fleet, loopback_record_fn call, void *arg)
 {
     struct loopback_fleet *locked = network_lock(fleet);
-    records_each(&locked->records, locked->wall_ns(locked->arg), call, arg);
+    script_host_each(locked->host, locked->wall_ns(locked->arg), call, arg);
     network_unlock(locked);
 }
 

@@ -37,14 +37,14 @@ void loopback_fleet_flush(struct loopback_fleet *fleet);  /* loses its data, and
 /* Answers reports of records whose name contains `part` with `status`, and does not apply them; NULL: no more. */
 void loopback_fleet_refuse(struct loopback_fleet *fleet, const char *part, int status);
 
-/* A copy of the fleet's data; NULL: out of memory. */
+/* A copy of the fleet's data, which is freed before the fleet; NULL: out of memory. */
 struct loopback_snapshot;
 struct loopback_snapshot *loopback_fleet_snapshot(struct loopback_fleet *fleet);
 void loopback_snapshot_free(struct loopback_snapshot *snapshot); /* NULL is allowed */
 
 /* Puts the data of a snapshot back, as another run or as the same one (a rollback that nodes have to notice by the
- * data). False: out of memory; the fleet is then empty. */
-bool loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run);
+ * data). */
+void loopback_fleet_restore(struct loopback_fleet *fleet, const struct loopback_snapshot *snapshot, bool same_run);
 
 /* Sets the override of a key; `value` NULL removes it. */
 void loopback_fleet_set_override(struct loopback_fleet *fleet, const char *field, const char *value);

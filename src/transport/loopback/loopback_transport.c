@@ -8,11 +8,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/numbers.h"
 #include "transport/loopback/network.h"
+#include "transport/redis/batch.h"
 
 /* The backoff of redis/server.c. */
 #define BACKOFF_FIRST_NS (50 * NS_PER_MS)
@@ -83,22 +85,22 @@ static void look_at_clocks(struct loopback_transport *t, uint64_t now_ns)
 static int loopback_begin(struct transport *transport, struct round *round, uint64_t now_ns)
 {
     struct loopback_transport *t = loopback_of(transport);
-    if (t->round != NULL) {
+    if (t->redis.round != NULL) {
         return -EBUSY;
     }
     (void) network_lock(t->fleet);
     look_at_clocks(t, now_ns);
-    t->round = round;
+    t->redis.round = round;
     if (t->fleet->down || t->dead || !network_send(t)) {
-        t->round = NULL;
+        t->redis.round = NULL;
     } else {
         round->sent_ns = now_ns;
-        t->deadline_ns = now_ns + t->timeout_ns;
-        t->counts.attempts++;
-        t->counts.connections++;
+        t->redis.deadline_ns = now_ns + t->redis.timeout_ns;
+        t->redis.counts.attempts++;
+        t->redis.counts.connections++;
     }
     network_unlock(t->fleet);
-    return t->round != NULL ? 0 : -ENOTCONN;
+    return t->redis.round != NULL ? 0 : -ENOTCONN;
 }
 
 /* Backs off: the wait doubles with each failure and is jittered. */
@@ -107,15 +109,19 @@ static void back_off(struct loopback_transport *t, uint64_t now_ns)
     if (t->link.backs_off) {
         const uint64_t wait_ns = min_u64(BACKOFF_FIRST_NS << (t->failures < 6 ? t->failures : 6), BACKOFF_MOST_NS);
         t->failures++;
-        t->next_try_ns = now_ns + wait_ns / 2 + network_random(&t->random, wait_ns / 2 + 1);
+        t->next_try_ns = now_ns + wait_ns / 2 + network_random(&t->redis.random, wait_ns / 2 + 1);
     }
 }
 
 static enum transport_event fail(struct loopback_transport *t, const char *problem, uint64_t now_ns)
 {
+    for (uint32_t i = 0; i < t->redis.batch_count; i++) {
+        batch_lost(&t->redis, i);
+    }
+    (void) batch_finish(&t->redis);
     network_abandon(t);
     back_off(t, now_ns);
-    t->counts.failures++;
+    t->redis.counts.failures++;
     t->problem = problem;
     return TRANSPORT_ROUND_FAILED;
 }
@@ -131,13 +137,12 @@ static enum transport_event outcome(struct loopback_transport *t, uint64_t now_n
         return fail(t, "the answer was lost", now_ns);
     }
     if (t->answer != NULL && t->answer->due_ns <= t->stepped_network_ns && !t->cut && !t->stuck) {
-        t->round->received_ns = now_ns;
         network_deliver(t);
         t->failures = 0;
         t->problem = NULL;
-        return TRANSPORT_ROUND_DONE;
+        return batch_finish(&t->redis) ? TRANSPORT_ROUND_DONE : TRANSPORT_ROUND_FAILED;
     }
-    return now_ns >= t->deadline_ns ? fail(t, "no answer", now_ns) : TRANSPORT_NOTHING;
+    return now_ns >= t->redis.deadline_ns ? fail(t, "no answer", now_ns) : TRANSPORT_NOTHING;
 }
 
 static enum transport_event loopback_step(struct transport *transport, uint64_t now_ns)
@@ -149,15 +154,15 @@ static enum transport_event loopback_step(struct transport *transport, uint64_t 
     network_run(fleet, t);
     look_at_clocks(t, now_ns);
     if (t->dead) {
-        event = t->round != NULL ? fail(t, "the node is dead", now_ns) : TRANSPORT_NOTHING;
+        event = t->redis.round != NULL ? fail(t, "the node is dead", now_ns) : TRANSPORT_NOTHING;
     } else {
-        if (fleet->down && t->round == NULL && now_ns >= t->next_try_ns) {
+        if (fleet->down && t->redis.round == NULL && now_ns >= t->next_try_ns) {
             back_off(t, now_ns); /* an attempt to connect was refused */
-            t->counts.attempts++;
-            t->counts.failures++;
+            t->redis.counts.attempts++;
+            t->redis.counts.failures++;
         }
         t->problem = fleet->down ? "the fleet is down" : t->problem;
-        event = t->round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
+        event = t->redis.round != NULL ? outcome(t, now_ns) : TRANSPORT_NOTHING;
     }
     network_unlock(fleet);
     return event;
@@ -169,7 +174,7 @@ static enum transport_state loopback_state(const struct transport *transport)
     struct loopback_fleet *fleet = network_lock(t->fleet);
     const bool down = fleet->down || t->dead || t->stepped_ns < t->next_try_ns;
     network_unlock(fleet);
-    if (t->round != NULL) {
+    if (t->redis.round != NULL) {
         return TRANSPORT_BUSY;
     }
     return down ? TRANSPORT_DOWN : TRANSPORT_READY;
@@ -179,7 +184,7 @@ static size_t loopback_wait_for(const struct transport *transport, struct pollfd
 {
     const struct loopback_transport *t = const_loopback_of(transport);
     (void) fds;
-    if (t->round != NULL) {
+    if (t->redis.round != NULL) {
         struct loopback_fleet *fleet = network_lock(t->fleet);
         /* Messages are queued by the network's time; the node waits by its own time. */
         const struct message *next = fleet->hung ? NULL : t->request;
@@ -189,7 +194,7 @@ static size_t loopback_wait_for(const struct transport *transport, struct pollfd
         next = t->stuck ? NULL : next;
         const uint64_t event_ns =
             next != NULL ? t->stepped_ns + saturating_sub(next->due_ns, t->stepped_network_ns) : UINT64_MAX;
-        *deadline_ns = min_u64(*deadline_ns, min_u64(t->deadline_ns, event_ns));
+        *deadline_ns = min_u64(*deadline_ns, min_u64(t->redis.deadline_ns, event_ns));
         network_unlock(fleet);
     } else if (t->stepped_ns < t->next_try_ns) {
         *deadline_ns = min_u64(*deadline_ns, t->next_try_ns);
@@ -210,7 +215,7 @@ static const char *loopback_server(const struct transport *transport)
 
 static struct transport_counts loopback_counts(const struct transport *transport)
 {
-    return const_loopback_of(transport)->counts;
+    return const_loopback_of(transport)->redis.counts;
 }
 
 static void loopback_close(struct transport *transport)
@@ -220,6 +225,7 @@ static void loopback_close(struct transport *transport)
     network_abandon(t);
     network_release(t); /* a message that was sent arrives */
     network_unlock(t->fleet);
+    batch_close(&t->redis);
     free(t);
 }
 
@@ -264,14 +270,16 @@ int loopback_transport_open(struct loopback_fleet *fleet, const struct transport
     if (t == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
     }
-    t->base.ops = &loopback_ops;
+    t->redis.base.ops = &loopback_ops;
+    batch_open(&t->redis, config->prefix);
+    memcpy(t->redis.overrides_key, LOOPBACK_OVERRIDES, sizeof(LOOPBACK_OVERRIDES));
     t->fleet = fleet;
-    t->timeout_ns = config->timeout_ms * NS_PER_MS;
+    t->redis.timeout_ns = config->timeout_ms * NS_PER_MS;
     (void) network_lock(fleet);
     t->link = fleet->link;
     /* Each transport draws from a sequence of its own, so one node's messages do not depend on the others' rounds. */
-    t->random = hash_mix(fleet->random + ++fleet->transport_count);
+    t->redis.random = hash_mix(fleet->random + ++fleet->transport_count);
     network_unlock(fleet);
-    *out = &t->base;
+    *out = &t->redis.base;
     return error_clear(error);
 }

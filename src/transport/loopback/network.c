@@ -4,17 +4,22 @@
  *
  * The delay of a request is drawn when the request is sent. Requests wait in one queue, by the time of their arrival.
  * Each step of any node applies the requests that have arrived by now. So rounds take effect in the order of arrival,
- * whichever node is stepped first. The answer is the request's own copy, on its way back.
+ * whichever node is stepped first. The answer is the same message with its replies, on its way back.
  */
 #include "transport/loopback/network.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digits.h"
 #include "base/hash.h"
 #include "base/numbers.h"
+#include "transport/redis/answer.h"
+#include "transport/redis/batch.h"
+#include "transport/redis/script_call.h"
 
 #define PPM 1000000 /* one in a million, the unit of a link model */
 
@@ -55,7 +60,7 @@ static uint64_t draw_delay(struct loopback_transport *t)
 {
     const struct loopback_link *link = &t->link;
     const uint64_t range_ns = saturating_sub(link->delay_max_ns, link->delay_min_ns);
-    return link->delay_min_ns + (range_ns != 0 ? network_random(&t->random, range_ns + 1) : 0);
+    return link->delay_min_ns + (range_ns != 0 ? network_random(&t->redis.random, range_ns + 1) : 0);
 }
 
 static void message_free(struct message *message)
@@ -63,51 +68,65 @@ static void message_free(struct message *message)
     if (message == NULL) {
         return;
     }
-    if (message->round.overrides_new) {
-        overrides_drop(message->round.overrides, message->round.override_count);
+    for (size_t i = 0; i < message->count; i++) {
+        free(message->calls[i].words);
+        if (message->calls[i].reply != NULL) {
+            freeReplyObject(message->calls[i].reply);
+        }
     }
-    if (message->round.limits.news) {
-        overrides_drop(message->round.limits.others, message->round.limits.other_count);
-    }
-    free(message->round.reports);
-    free(message->logs);
+    free(message->calls);
     free(message);
 }
 
-static struct message *message_copy(struct loopback_transport *t)
+/* A copy of the words of a call. NULL: out of memory. */
+static struct script_words *words_copy(enum script script, const struct command *command)
 {
-    const struct round *round = t->round;
-    size_t logs = 0;
-    for (size_t i = 0; i < round->report_count; i++) {
-        logs += round->reports[i].history != NULL;
+    const size_t count = (size_t) command->argc;
+    size_t size = sizeof(struct script_words) + count * (sizeof(char *) + sizeof(size_t));
+    for (size_t i = 0; i < count; i++) {
+        size += command->lengths[i] + 1;
     }
+    struct script_words *words = malloc(size);
+    if (words == NULL) {
+        return NULL;
+    }
+    const char **argv = (const char **) (words + 1);
+    size_t *lengths = (size_t *) (argv + count);
+    char *bytes = (char *) (lengths + count);
+    *words = (struct script_words){script, {command->argc, argv, lengths}};
+    for (size_t i = 0; i < count; i++) {
+        memcpy(bytes, command->argv[i], command->lengths[i]);
+        bytes[command->lengths[i]] = '\0';
+        argv[i] = bytes;
+        lengths[i] = command->lengths[i];
+        bytes += lengths[i] + 1;
+    }
+    return words;
+}
+
+/* The calls of the round under way. NULL: out of memory. */
+static struct message *message_make(struct loopback_transport *t)
+{
+    const size_t count = t->redis.batch_count;
     struct message *message = calloc(1, sizeof(*message));
     if (message == NULL) {
         return NULL;
     }
-    message->round = *round;
-    message->round.overrides = NULL;
-    message->round.overrides_new = message->round.limits.news = false;
-    message->round.reports = malloc((round->report_count + 1) * sizeof(*round->reports));
-    message->logs = malloc((logs + 1) * sizeof(*message->logs));
-    if (message->round.reports == NULL || message->logs == NULL) {
+    message->calls = calloc(count, sizeof(*message->calls));
+    bool complete = message->calls != NULL;
+    message->count = complete ? count : 0;
+    for (size_t i = 0; i < count && complete; i++) {
+        const struct batch *batch = &t->redis.batches[i];
+        if (batch->script < SCRIPT_WINDOW || batch->count != 0) {
+            const struct command command = script_call_words(&t->redis, batch);
+            message->calls[i].words = words_copy(batch->script, &command);
+            complete = message->calls[i].words != NULL;
+        }
+    }
+    if (!complete) {
         message_free(message);
         return NULL;
     }
-    struct history_report *history = message->logs;
-    for (size_t i = 0; i < round->report_count; i++) {
-        struct report *report = &message->round.reports[i];
-        *report = round->reports[i];
-        if (report->history != NULL) {
-            *history = *report->history;
-            report->history = history++;
-        }
-    }
-    (void) snprintf(message->node, sizeof(message->node), "%s", round->node);
-    message->round.node = message->node;
-    message->run = t->run;
-    message->heartbeat_ns = t->heartbeat_ns;
-    message->created_ns = t->created_ns;
     return message;
 }
 
@@ -122,40 +141,20 @@ static void enqueue(struct loopback_fleet *fleet, struct message *message)
     *at = message;
 }
 
-/* Bytes of one argument of a Redis command. */
-static uint64_t argument_size(size_t length)
+/* Bytes of a message as Redis is sent it. */
+static uint64_t message_size(const struct message *message)
 {
-    const size_t digits = 1U + (length >= 10 ? 1U : 0U) + (length >= 100 ? 1U : 0U);
-    return length + 5 + digits; /* $, digits of the length, CR LF, CR LF */
-}
-
-static uint64_t number_size(uint64_t number)
-{
-    size_t digits = 1;
-    while (number >= 10) {
-        number /= 10;
-        digits++;
-    }
-    return argument_size(digits);
-}
-
-/* The size of a report as Redis is sent it. */
-static uint64_t report_size(const struct report *report)
-{
-    uint64_t size = argument_size(strlen(report->record)) + argument_size(strlen(report->author));
-    if (report->kind == REPORT_HISTORY) {
-        const struct history_report *history = report->history;
-        size += number_size(history->first) + number_size(history->refund_from) + number_size(history->refund_to) +
-                number_size(history->now_us) + number_size(history->period_us) + number_size(history->limit) +
-                number_size(report->reset_us) + number_size(report->expire_ms) + number_size(history->time_count);
-        return size + history->time_count * number_size(history->now_us);
-    }
-    size += number_size(report->count) + number_size(report->demand) + number_size(report->refunds) +
-            number_size(report->reset_us) + number_size(report->reset_kept) + number_size(report->expire_ms);
-    if (report->kind == REPORT_BUCKET) {
-        size += number_size(report->acked) + number_size(report->acked_refunds) + number_size(report->known_refunds) +
-                number_size(report->known) + number_size(report->tat_us) + number_size(report->from_us) +
-                number_size(report->moves) + number_size(report->unit_ps);
+    uint64_t size = 0;
+    for (size_t i = 0; i < message->count; i++) {
+        if (message->calls[i].words == NULL) {
+            continue;
+        }
+        const struct command *command = &message->calls[i].words->command;
+        char digits[DECIMAL_SIZE];
+        size += 3 + decimal_write(digits, (uint64_t) command->argc); /* "*", CR LF */
+        for (int n = 0; n < command->argc; n++) {
+            size += 5 + decimal_write(digits, command->lengths[n]) + command->lengths[n]; /* "$", CR LF, CR LF */
+        }
     }
     return size;
 }
@@ -163,34 +162,57 @@ static uint64_t report_size(const struct report *report)
 /* Sends a second copy, whose answer is not delivered. */
 static void send_duplicate(struct loopback_transport *t, uint64_t due_ns)
 {
-    struct message *copy = message_copy(t);
+    struct message *copy = message_make(t);
     if (copy != NULL) {
-        copy->due_ns = due_ns + network_random(&t->random, t->link.duplicate_delay_ns + 1);
+        copy->due_ns = due_ns + network_random(&t->redis.random, t->link.duplicate_delay_ns + 1);
         t->fleet->counts.duplicated++;
         enqueue(t->fleet, copy);
+    }
+}
+
+/* Takes the reports that the fleet refuses, or of which nothing is heard, out of their batches. */
+static void withhold_reports(struct loopback_transport *t)
+{
+    const struct loopback_fleet *fleet = t->fleet;
+    for (size_t i = 0; i < t->redis.batch_count; i++) {
+        struct batch *batch = &t->redis.batches[i];
+        uint32_t *order = &t->redis.report_order[batch->first];
+        uint32_t kept = 0;
+        for (uint32_t n = 0; n < batch->count; n++) {
+            struct report *report = &t->redis.round->reports[order[n]];
+            if (fleet->refused[0] != '\0' && strstr(report->record, fleet->refused) != NULL) {
+                report->status = fleet->refusal;
+            } else if (happens(&t->redis.random, t->link.unsaid_ppm)) {
+                report->status = -EAGAIN;
+            } else {
+                order[kept++] = order[n];
+            }
+        }
+        batch->count = kept;
     }
 }
 
 bool network_send(struct loopback_transport *t)
 {
     struct loopback_fleet *fleet = t->fleet;
-    struct message *message = message_copy(t);
+    struct round *round = t->redis.round;
+    if (batch_make(&t->redis, t->stepped_ns) != 0) {
+        return false;
+    }
+    withhold_reports(t);
+    struct message *message = message_make(t);
     if (message == NULL) {
         return false;
     }
-    t->round->sent_size = 0;
-    for (size_t i = 0; i < t->round->report_count; i++) {
-        t->round->sent_size += report_size(&t->round->reports[i]);
-    }
-    message->round.sent_size = t->round->sent_size;
+    round->sent_size = message_size(message);
     fleet->counts.rounds++;
-    fleet->counts.reports += t->round->report_count;
-    fleet->counts.size += t->round->sent_size;
+    fleet->counts.reports += round->report_count;
+    fleet->counts.size += round->sent_size;
     message->due_ns = network_time(fleet) + draw_delay(t);
     /* All numbers are drawn in every case, so that one setting does not change the draws of another. */
-    const bool lost = happens(&t->random, t->link.requests_lost_ppm);
-    const bool twice = happens(&t->random, t->link.duplicates_ppm);
-    message->answer_lost = happens(&t->random, t->link.answers_lost_ppm);
+    const bool lost = happens(&t->redis.random, t->link.requests_lost_ppm);
+    const bool twice = happens(&t->redis.random, t->link.duplicates_ppm);
+    message->answer_lost = happens(&t->redis.random, t->link.answers_lost_ppm);
     if (t->stuck && t->held == NULL) {
         message->from = t;
         t->request = t->held = message;
@@ -210,114 +232,18 @@ bool network_send(struct loopback_transport *t)
     return true;
 }
 
-static void answer_overrides(const struct loopback_fleet *fleet, struct round *round)
+/* Runs the calls of a message that has arrived. */
+static void apply_message(struct loopback_fleet *fleet, struct message *message)
 {
-    char version[sizeof(round->overrides_version)];
-    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->override_version);
-    if (strcmp(version, round->overrides_version) == 0 ||
-        (fleet->override_version == 0 && round->overrides_version[0] == '\0')) {
-        return;
-    }
-    round->overrides = calloc(fleet->override_count + 1, sizeof(*round->overrides));
-    if (round->overrides == NULL) {
-        return;
-    }
-    /* The limits of scripts/overrides.lua. */
-    size_t kept = 0;
-    size_t bytes = 0;
-    for (size_t i = 0; i < fleet->override_count && kept < OVERRIDES_MAX; i++) {
-        const struct override_text *entry = &fleet->overrides[i];
-        const size_t size = strlen(entry->field) + strlen(entry->value);
-        if (size <= OVERRIDE_SIZE_MAX && bytes + size <= OVERRIDES_SIZE_MAX) {
-            round->overrides[kept++] =
-                (struct override_text){.field = strdup(entry->field), .value = strdup(entry->value)};
-            bytes += size;
-        }
-    }
-    round->override_count = kept;
-    round->overrides_left_out = fleet->override_count - kept;
-    round->overrides_new = true;
-    memcpy(round->overrides_version, version, sizeof(version));
-}
-
-static bool is_of_name(const char *text, const char *other)
-{
-    const size_t length = strcspn(text, "\n");
-    return length == strcspn(other, "\n") && memcmp(text, other, length) == 0;
-}
-
-/* By the rules of scripts/limits.lua. `answers`: somebody gets the answer. */
-static void answer_limits(struct loopback_fleet *fleet, struct round_limits *limits, uint64_t now_ns, bool answers)
-{
-    struct told_limits *own = NULL;
-    struct told_limits *vacant = NULL;
-    const bool stays = limits->life_ms != 0;
-    bool changed = fleet->told_version == 0;
-    for (size_t i = 0; i < TOLD_LIMITS_MAX; i++) {
-        struct told_limits *told = &fleet->told[i];
-        const bool is_own = strcmp(told->digest, limits->digest) == 0;
-        const bool left = (is_own || strcmp(told->digest, limits->before) == 0) && is_of_name(told->text, limits->text);
-        if (told->digest[0] != '\0' && !(is_own && stays) && (left || told->until_ns <= now_ns)) {
-            told->digest[0] = '\0';
-            changed = true;
-        }
-        own = told->digest[0] != '\0' && is_own ? told : own;
-        vacant = told->digest[0] == '\0' ? told : vacant;
-    }
-    changed = changed || (own == NULL && stays);
-    own = own != NULL ? own : vacant;
-    if (own != NULL && stays) {
-        memcpy(own->digest, limits->digest, sizeof(own->digest));
-        memcpy(own->text, limits->text, sizeof(own->text));
-        own->until_ns = now_ns + limits->life_ms * NS_PER_MS;
-    }
-    fleet->told_version += changed;
-    char version[sizeof(limits->version)];
-    (void) snprintf(version, sizeof(version), "%llu", (unsigned long long) fleet->told_version);
-    limits->others =
-        answers && strcmp(version, limits->version) != 0 ? calloc(TOLD_LIMITS_MAX, sizeof(*limits->others)) : NULL;
-    limits->other_count = 0;
-    limits->news = limits->others != NULL;
-    for (size_t i = 0; i < TOLD_LIMITS_MAX && limits->news; i++) {
-        if (fleet->told[i].digest[0] != '\0' && strcmp(fleet->told[i].digest, limits->digest) != 0) {
-            limits->others[limits->other_count++].value = strdup(fleet->told[i].text);
-        }
-    }
-    memcpy(limits->version, version, sizeof(version));
-}
-
-static void apply_round(struct loopback_fleet *fleet, struct message *message)
-{
-    struct round *round = &message->round;
-    struct loopback_transport *t = message->from;
     const uint64_t now_ns = fleet->wall_ns(fleet->arg);
-    const uint64_t last_ns = nodes_heartbeat(&fleet->nodes, round, now_ns);
-    for (size_t i = 0; i < round->report_count; i++) {
-        struct report *report = &round->reports[i];
-        if (fleet->refused[0] != '\0' && strstr(report->record, fleet->refused) != NULL) {
-            report->status = fleet->refusal;
-        } else if (t != NULL && happens(&t->random, t->link.unsaid_ppm)) {
-            report->status = -EAGAIN;
-        } else {
-            records_apply(&fleet->records, report, now_ns);
+    for (size_t i = 0; i < message->count; i++) {
+        struct message_call *call = &message->calls[i];
+        if (call->words != NULL) {
+            call->reply = script_host_call(fleet->host, call->words->script, &call->words->command, now_ns);
         }
     }
-    fleet->counts.applied++;
-    if (t != NULL) {
-        answer_overrides(fleet, round);
-    }
-    if (round->limits.told) {
-        answer_limits(fleet, &round->limits, now_ns, t != NULL);
-    }
-    const uint64_t failed_ns = message->heartbeat_ns + round->node_lifetime_ms * NS_PER_MS;
-    const bool failed = last_ns == 0 && round->fleet_wall_ns > failed_ns; /* other nodes have removed the heartbeat */
-    const bool older = last_ns < message->heartbeat_ns && round->fleet_wall_ns >= message->heartbeat_ns;
-    round->lost_state =
-        !round->first && !round->leaves &&
-        ((older && !failed) || message->run != fleet->run || message->created_ns != fleet->nodes.created_ns);
     message->run = fleet->run;
-    message->created_ns = fleet->nodes.created_ns;
-    message->last_ns = last_ns;
+    fleet->counts.applied++;
 }
 
 /* Without a delay a round takes effect in its own node's step, whichever node is stepped before. */
@@ -338,7 +264,7 @@ static void arrive(struct loopback_fleet *fleet, struct message *message, uint64
         message_free(message);
         return;
     }
-    apply_round(fleet, message);
+    apply_message(fleet, message);
     /* With loses_answers the round fails at once; other lost answers end with a timeout. */
     if (t == NULL || t->cut || t->deaf || (message->answer_lost && !fleet->loses_answers)) {
         fleet->counts.answers_lost += t != NULL;
@@ -372,7 +298,6 @@ void network_abandon(struct loopback_transport *t)
     }
     message_free(t->answer);
     t->answer = NULL;
-    t->round = NULL;
 }
 
 void network_release(struct loopback_transport *t)
@@ -386,38 +311,20 @@ void network_release(struct loopback_transport *t)
 
 void network_deliver(struct loopback_transport *t)
 {
-    struct round *to = t->round;
-    struct round *from = &t->answer->round;
-    for (size_t i = 0; i < to->report_count; i++) {
-        struct history_report *history = to->reports[i].history;
-        if (history != NULL) {
-            *history = *from->reports[i].history;
+    const struct message *answer = t->answer;
+    (void) snprintf(t->server.identity, sizeof(t->server.identity), "run %" PRIu64, answer->run);
+    for (uint32_t i = 0; i < answer->count; i++) {
+        struct batch *batch = &t->redis.batches[i];
+        const struct message_call *call = &answer->calls[i];
+        const bool replied =
+            call->reply != NULL && answer_read(&t->redis, &t->server, batch, call->reply, t->stepped_ns) == ANSWER_GOOD;
+        const bool good = call->words == NULL || replied;
+        if (good) {
+            batch->state = BATCH_DONE;
+        } else {
+            batch_lost(&t->redis, i);
         }
-        to->reports[i] = from->reports[i];
-        to->reports[i].history = history;
     }
-    to->fleet_wall_ns = from->fleet_wall_ns;
-    to->ahead_ns = from->ahead_ns;
-    to->live_nodes = from->live_nodes;
-    to->suspect_nodes = from->suspect_nodes;
-    to->watermark_ns = from->watermark_ns;
-    to->lost_state = from->lost_state;
-    memcpy(to->overrides_version, from->overrides_version, sizeof(to->overrides_version));
-    to->overrides_new = from->overrides_new;
-    to->overrides = from->overrides;
-    to->override_count = from->override_count;
-    to->overrides_left_out = from->overrides_left_out;
-    from->overrides_new = false; /* the caller owns the overrides now */
-    memcpy(to->limits.version, from->limits.version, sizeof(to->limits.version));
-    to->limits.news = from->limits.news;
-    to->limits.others = from->limits.others;
-    to->limits.other_count = from->limits.other_count;
-    from->limits.news = false;
-    t->run = t->answer->run;
-    /* A round that asks is no heartbeat: the next round has to find the heartbeat that was there. */
-    const uint64_t told_ns = from->fleet_ns != 0 ? min_u64(from->fleet_ns, from->fleet_wall_ns) : from->fleet_wall_ns;
-    t->heartbeat_ns = from->asks ? t->answer->last_ns : told_ns;
-    t->created_ns = t->answer->created_ns;
     network_abandon(t);
 }
 

@@ -27,6 +27,26 @@
 /* A batch is sent again at most so often in a round: after a redirection, or with its script. */
 #define TRIES_MAX 8
 
+void batch_open(struct redis_transport *t, const char *prefix)
+{
+    (void) snprintf(t->prefix, sizeof(t->prefix), "%s", prefix);
+    (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
+    (void) snprintf(t->limits_key, sizeof(t->limits_key), "%s:limits", t->prefix);
+    (void) snprintf(t->heartbeats[0].key, sizeof(t->heartbeats[0].key), "%s:nodes", t->prefix);
+    t->heartbeats[0].cluster_slot = slot_map_cluster_slot(t->heartbeats[0].key);
+    t->heartbeat_count = 1;
+}
+
+void batch_close(struct redis_transport *t)
+{
+    free(t->report_order);
+    free(t->cluster_slots);
+    free(t->batches);
+    free(t->argv);
+    free(t->lengths);
+    free(t->texts);
+}
+
 /* Makes room for a round of `count` reports. The memory is kept from round to round. */
 static int make_room(struct redis_transport *t, size_t count)
 {
@@ -337,7 +357,7 @@ static int batch_kind(struct redis_transport *t, enum report_kind kind, enum scr
     return 0;
 }
 
-int batch_queue(struct redis_transport *t, uint64_t now_ns)
+int batch_make(struct redis_transport *t, uint64_t now_ns)
 {
     size_t ordered = 0;
     t->batch_count = t->open_count = t->waiting_count = t->lost_count = 0;
@@ -357,11 +377,32 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
     }
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
-    result = result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_HISTORY, &ordered);
+    return result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_HISTORY, &ordered);
+}
+
+int batch_queue(struct redis_transport *t, uint64_t now_ns)
+{
+    const int result = batch_make(t, now_ns);
     for (uint32_t i = 0; result == 0 && i < t->batch_count; i++) {
         if (t->batches[i].state == BATCH_WAITING) {
             dispatch(t, i, now_ns);
         }
     }
     return result;
+}
+
+bool batch_finish(struct redis_transport *t)
+{
+    struct round *round = t->round;
+    const bool good = t->has_time && (t->cluster || t->lost_count == 0);
+    t->round = NULL;
+    t->doubtful = t->lost_count != 0 || t->lost_state;
+    if (good) {
+        round->live_nodes = t->live_nodes;
+        round->suspect_nodes = t->suspect_nodes;
+        round->watermark_ns = t->watermark_ms * NS_PER_MS;
+        round->lost_state = t->lost_state && !round->first;
+        t->lost_state = false;
+    }
+    return good;
 }

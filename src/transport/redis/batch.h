@@ -5,7 +5,14 @@
 
 #include "transport/redis/redis_state.h"
 
-/* Makes the batches of t->round, and sends those whose server is ready. 0 or -ENOMEM. */
+/* Names what the fleet shares beside its records. */
+void batch_open(struct redis_transport *t, const char *prefix);
+void batch_close(struct redis_transport *t);
+
+/* Makes the batches of t->round. 0 or -ENOMEM. */
+int batch_make(struct redis_transport *t, uint64_t now_ns);
+
+/* Makes the batches, and sends those whose server is ready. 0 or -ENOMEM. */
 int batch_queue(struct redis_transport *t, uint64_t now_ns);
 
 /* Sends the batches whose server has become ready. A batch whose server has failed is lost. */
@@ -18,6 +25,9 @@ void batch_answer(struct redis_transport *t, struct server_conn *server, uint32_
 
 /* Gives a batch up: its reports are answered with -EAGAIN. */
 void batch_lost(struct redis_transport *t, uint32_t number);
+
+/* Ends a round whose batches are all answered or lost. True: it was good, and its answers are whole. */
+bool batch_finish(struct redis_transport *t);
 
 /* The round's time is over: drops every server that owes an answer, and gives the open batches up. */
 void batch_expire(struct redis_transport *t, uint64_t now_ns);

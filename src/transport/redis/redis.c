@@ -37,7 +37,7 @@ static const struct redis_transport *const_redis_of(const struct transport *t)
 static enum transport_event finish(struct redis_transport *t)
 {
     struct round *round = t->round;
-    const bool good = t->cluster ? t->has_time : t->has_time && t->lost_count == 0;
+    const bool good = batch_finish(t);
     round->sent_size = 0;
     for (size_t i = 0; i < SERVERS_MAX; i++) {
         struct server_conn *server = t->servers[i];
@@ -49,20 +49,10 @@ static enum transport_event finish(struct redis_transport *t)
             server->failures = 0;
         }
     }
-    t->round = NULL;
-    t->doubtful = t->lost_count != 0 || t->lost_state;
-    if (!good) {
-        return TRANSPORT_ROUND_FAILED;
-    }
-    round->live_nodes = t->live_nodes;
-    round->suspect_nodes = t->suspect_nodes;
-    round->watermark_ns = t->watermark_ms * NS_PER_MS;
-    round->lost_state = t->lost_state && !round->first;
-    t->lost_state = false;
-    if (t->lost_count == 0) {
+    if (good && t->lost_count == 0) {
         t->problem[0] = '\0';
     }
-    return TRANSPORT_ROUND_DONE;
+    return good ? TRANSPORT_ROUND_DONE : TRANSPORT_ROUND_FAILED;
 }
 
 /* T4: takes the connections that were dropped. Their batches are lost, and the topology does without them. The topology
@@ -255,12 +245,7 @@ static void redis_close(struct transport *transport)
         }
     }
     tls_context_close(t->tls);
-    free(t->report_order);
-    free(t->cluster_slots);
-    free(t->batches);
-    free(t->argv);
-    free(t->lengths);
-    free(t->texts);
+    batch_close(t);
     free(t);
 }
 
@@ -336,12 +321,7 @@ int redis_transport_open(const struct transport_config *config, struct transport
     t->timeout_ns = config->timeout_ms * NS_PER_MS;
     t->random = config->jitter_seed;
     t->cluster = t->slot_map_wanted = t->url.kind == REDIS_CLUSTER;
-    (void) snprintf(t->prefix, sizeof(t->prefix), "%s", config->prefix);
-    (void) snprintf(t->overrides_key, sizeof(t->overrides_key), "%s:overrides", t->prefix);
-    (void) snprintf(t->limits_key, sizeof(t->limits_key), "%s:limits", t->prefix);
-    (void) snprintf(t->heartbeats[0].key, sizeof(t->heartbeats[0].key), "%s:nodes", t->prefix);
-    t->heartbeats[0].cluster_slot = slot_map_cluster_slot(t->heartbeats[0].key);
-    t->heartbeat_count = 1;
+    batch_open(t, config->prefix);
     topology_open(t, config->now_ns);
     *out = &t->base;
     return error_clear(error);

@@ -3,7 +3,7 @@
  * Reports of a bucket after an answer was lost: the fleet has units that are not acked. And when a key was last
  * looked at, which decides whose sync state another key gets; and what a key with a new sync state knows.
  *
- * Guards: src/fleet/keys/report.c, src/fleet/keys/gather.c, src/transport/loopback/records.c
+ * Guards: src/fleet/keys/report.c, src/fleet/keys/gather.c
  */
 #include "support/nodes.h"
 #include "support/policies.h"

@@ -919,35 +919,35 @@ static void test_entries_of_the_fleet_that_are_not_read_are_counted_and_said_onc
     assert_true(left_out(node) == 0 && node->error_lines == 0);
     expect_list(node->w, "p:key=deny fleet;");
     loopback_fleet_set_override(n.fleet, longs[0], "7");
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_true(left_out(node) == 1 && node->error_lines == 1);
     assert_string_equal(node->error,
                         "overrides: 1 entry is not read, as there may be 10000 of up to 4096 bytes each and "
                         "2097152 bytes in all; take some out of weir:overrides. The others are in force");
     loopback_fleet_set_override(n.fleet, longs[1], "7");
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_true(left_out(node) == 2 && node->error_lines == 1);
     loopback_fleet_set_override(n.fleet, "p:\x1b", "many\nwords");
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_int_equal(node->error_lines, 2);
     assert_ptr_equal(strstr(node->error, "overrides: 1 entry is malformed: \"p:\\x1b\" with \"many\\x0awords\": "),
                      node->error);
     loopback_fleet_set_override(n.fleet, "p:z", "1 2 3");
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_ptr_equal(strstr(node->error, "overrides: 2 entries are malformed, such as \"p:"), node->error);
     assert_false(weir_check(node->t, &node->key, 1, NULL));
     for (size_t i = 0; i < 2; i++) {
         loopback_fleet_set_override(n.fleet, longs[i], NULL);
     }
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_int_equal(left_out(node), 0);
     loopback_fleet_set_override(n.fleet, longs[0], "7");
-    pass(&n, 1000);
+    pass(&n, 6000);
     assert_true(left_out(node) == 1 && strstr(node->error, "are malformed") != NULL);
     /* While somebody changes policies, the fleet's entries wait. */
     (void) robust_mutex_lock(&node->w->limiter.process, &node->w->shared->policy_lock);
     loopback_fleet_set_override(n.fleet, "p:key", NULL);
-    pass(&n, 1000);
+    pass(&n, 6000);
     robust_mutex_unlock(&node->w->shared->policy_lock);
     assert_false(weir_check(node->t, &node->key, 1, NULL));
     pass(&n, 20);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fleet within one process that tests and simulations go by: what its network does to messages, and what it answers
- * to heartbeats. The records are held against Redis's (redis/scripts, redis/histories).
+ * The fleet within one process that tests and simulations go by: what its network does to messages; and what the
+ * scripts answer there to heartbeats and to reports of logs, under a clock of the test's.
  *
- * Guards: src/transport/loopback/network.c, src/transport/loopback/nodes.c, src/transport/loopback/loopback.c,
- * src/transport/loopback/loopback_transport.c, src/transport/loopback/loopback_record.c,
- * src/transport/loopback/records.c, src/transport/loopback/loopback_history.c
+ * Guards: src/transport/loopback/network.c, src/transport/loopback/loopback.c,
+ * src/transport/loopback/loopback_transport.c, src/transport/loopback/script_host.c,
+ * src/transport/redis/scripts/heartbeat.lua, src/transport/redis/scripts/report_history.lua
  */
 #include <errno.h>
 #include <stdio.h>
@@ -39,31 +39,57 @@ struct beat {
     int64_t watermark;
 };
 
+/* A time as the script is told it. */
+static const char *us_of(char text[24], int64_t ms)
+{
+    (void) snprintf(text, 24, "%llu", (unsigned long long) (ns_of(ms) / 1000));
+    return text;
+}
+
+static redisReply *heartbeat(struct script_host *host, const struct beat *b)
+{
+    static const char *const does[] = {[BEATS] = "0", [LEAVES] = "1", [ASKS] = "2"};
+    char member[32], told[24], host_time[24];
+    (void) snprintf(member, sizeof(member), "%s:%d:%d", b->node, DOUBT_MS, LIFE_MS);
+    const char *words[] = {"EVAL", "",      "1",           "weir:nodes",         member,
+                           "600",  "10000", does[b->does], us_of(told, b->told), us_of(host_time, b->host)};
+    size_t lengths[10];
+    for (size_t i = 0; i < 10; i++) {
+        lengths[i] = strlen(words[i]);
+    }
+    redisReply *reply =
+        script_host_call(host, SCRIPT_HEARTBEAT, &(struct command){10, words, lengths}, ns_of(b->clock));
+    assert_non_null(reply);
+    assert_int_equal(reply->type, REDIS_REPLY_ARRAY);
+    assert_int_equal(reply->elements, 8);
+    return reply;
+}
+
 static void play(const struct beat *beats)
 {
-    struct nodes nodes = {.first = NULL};
+    struct script_host *host = script_host_open();
+    assert_non_null(host);
     for (size_t i = 0; beats[i].node != NULL; i++) {
         const struct beat *b = &beats[i];
         if (b->node[0] == '\0') {
-            nodes_clear(&nodes);
+            script_host_clear(host);
             continue;
         }
-        struct round round = {.node = b->node, .suspect_ms = DOUBT_MS, .node_lifetime_ms = LIFE_MS};
-        round.asks = b->does == ASKS;
-        round.leaves = b->does == LEAVES;
-        round.fleet_ns = ns_of(b->told);
-        round.wall_ns = ns_of(b->host);
-        const uint64_t last_ns = nodes_heartbeat(&nodes, &round, ns_of(b->clock));
-        if (round.fleet_wall_ns != ns_of(b->time) || last_ns != ns_of(b->last) || round.live_nodes != b->live ||
-            round.suspect_nodes != b->suspect || round.watermark_ns != ns_of(b->watermark) ||
-            round.ahead_ns != (b->time - b->clock) * (int64_t) MILLISECOND) {
-            fail_msg("beat %zu: time %lld, last %lld, live %u, suspect %u, watermark %lld", i,
-                     (long long) (round.fleet_wall_ns / MILLISECOND) - T0_MS,
-                     last_ns == 0 ? -1 : (long long) (last_ns / MILLISECOND) - T0_MS, round.live_nodes,
-                     round.suspect_nodes, (long long) (round.watermark_ns / MILLISECOND) - T0_MS);
+        redisReply *reply = heartbeat(host, b);
+        long long answer[8];
+        for (size_t n = 0; n < 8; n++) {
+            answer[n] = reply->element[n]->integer;
+        }
+        freeReplyObject(reply);
+        const long long time = answer[0] * 1000 + answer[1] / 1000 - T0_MS;
+        const long long last = answer[2] == 0 ? NONE : answer[2] - T0_MS;
+        if (time != b->time || last != b->last || answer[3] != b->live || answer[4] != b->suspect ||
+            answer[5] - T0_MS != b->watermark || answer[7] != b->time - b->clock) {
+            fail_msg("beat %zu: time %lld, last %lld, live %lld, suspect %lld, watermark %lld, ahead %lld", i, time,
+                     last, answer[3], answer[4], answer[5] - T0_MS, answer[7]);
         }
     }
-    nodes_clear(&nodes);
+    script_host_close(host);
 }
 
 static void test_a_node_is_live_then_suspect_then_gone(void **state)
@@ -130,7 +156,7 @@ static void test_a_clock_that_steps_back_takes_no_time_back(void **state)
     play(beats);
 }
 
-/* L3: of the node that tells the time, or of the clock of its host. */
+/* Of the node that tells the time, or of the clock of its host. */
 static void test_a_step_of_more_than_an_hour_needs_a_witness(void **state)
 {
     (void) state;
@@ -162,35 +188,35 @@ static void test_a_step_of_more_than_an_hour_needs_a_witness(void **state)
         /* Forward: fleet time follows, and the heartbeats with it. */
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
         {"b", BEATS, 100, NONE, NONE, 100, NONE, 2, 0, 0},
-        {"b", BEATS, 200 + 2 * HOUR_MS, 200, NONE, 200 + 2 * HOUR_MS, 100 + 2 * HOUR_MS, 2, 0, 2 * HOUR_MS},
+        {"b", BEATS, 200 + 2 * HOUR_MS, 200, NONE, 200 + 2 * HOUR_MS, 100, 2, 0, 2 * HOUR_MS},
         {""},
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
         {"a", BEATS, HOUR_MS, 50, NONE, HOUR_MS, 0, 1, 0, HOUR_MS}, /* the node was away for an hour */
         {""},
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
-        {"a", BEATS, 1 + HOUR_MS, NONE, NONE, 1 + HOUR_MS, 1 + HOUR_MS, 1, 0, 1 + HOUR_MS},
+        {"a", BEATS, 1 + HOUR_MS, NONE, NONE, 1 + HOUR_MS, 0, 1, 0, 1 + HOUR_MS},
         {""},
         /* The host's clock says that the fleet's is wrong: fleet time goes on without it, and the offset stays. */
         {"a", BEATS, 0, NONE, 0, 0, NONE, 1, 0, 0},
         {"a", BEATS, 2 * HOUR_MS, 100, 100, 100, 0, 1, 0, 100},
         {"a", BEATS, 2 * HOUR_MS + 256, 356, 356, 356, 100, 1, 0, 356},
         /* Until one agrees with it: then fleet time follows. */
-        {"a", BEATS, 2 * HOUR_MS + 356, 456, HOUR_MS + 356, 2 * HOUR_MS + 356, 2 * HOUR_MS + 256, 1, 0,
-         2 * HOUR_MS + 256},
+        {"a", BEATS, 2 * HOUR_MS + 356, 456, HOUR_MS + 356, 2 * HOUR_MS + 356, 356, 1, 0, 2 * HOUR_MS + 256},
         {"a", BEATS, 2 * HOUR_MS + 400, NONE, NONE, 2 * HOUR_MS + 400, 2 * HOUR_MS + 256, 1, 0, 2 * HOUR_MS + 400},
         {""},
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
-        {"a", BEATS, 2 * HOUR_MS, 100, HOUR_MS, 2 * HOUR_MS, 2 * HOUR_MS - 100, 1, 0, 2 * HOUR_MS - 100},
+        {"a", BEATS, 2 * HOUR_MS, 100, HOUR_MS, 2 * HOUR_MS, 0, 1, 0, 2 * HOUR_MS - 100},
         {""},
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
         {"a", BEATS, 2 * HOUR_MS, 100, HOUR_MS - 1, 100, 0, 1, 0, 100},
         {""},
-        /* Nor does it follow for more than two years. */
+        /* Nor does it follow for more than two years. By then the set has expired: the node's own time is all there is.
+         */
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
-        {"a", BEATS, 2 * YEAR_MS, NONE, NONE, 2 * YEAR_MS, 2 * YEAR_MS, 1, 0, 2 * YEAR_MS},
+        {"a", BEATS, 2 * YEAR_MS, 0, NONE, 2 * YEAR_MS, NONE, 1, 0, 2 * YEAR_MS},
         {""},
         {"a", BEATS, 0, NONE, NONE, 0, NONE, 1, 0, 0},
-        {"a", BEATS, 2 * YEAR_MS + 1, NONE, NONE, 0, 0, 1, 0, 0},
+        {"a", BEATS, 2 * YEAR_MS + 1, 0, NONE, 0, NONE, 1, 0, 0},
         /* The clock is back where it was: within an hour of it there is no offset. */
         {"a", BEATS, HOUR_MS, 5, NONE, HOUR_MS, 0, 1, 0, HOUR_MS},
         {"a", BEATS, HOUR_MS + 1, NONE, NONE, HOUR_MS + 1, NONE, 1, 0, HOUR_MS + 1},
@@ -232,6 +258,7 @@ static struct {
     struct transport *t[2];
     struct round rounds[2];
     struct report reports[2];
+    uint64_t refunds; /* of the reports that follow */
 } f;
 
 static uint64_t fleet_clock(void *arg)
@@ -273,6 +300,7 @@ static void fleet_end(void)
 static int begin_round(int i, uint64_t count)
 {
     f.reports[i] = (struct report){.kind = REPORT_WINDOW, .count = count, .demand = count, .expire_ms = 60000};
+    f.reports[i].refunds = f.refunds;
     f.reports[i].status = 1;
     (void) snprintf(f.reports[i].record, sizeof(f.reports[i].record), "weir:{001}:f1s:p:window");
     (void) snprintf(f.reports[i].author, sizeof(f.reports[i].author), "%d", i);
@@ -341,7 +369,7 @@ static void test_a_round_takes_its_way_to_the_fleet_and_back(void **state)
     assert_true(own.attempts == 1 && own.connections == 1 && own.failures == 0);
     assert_int_equal(loopback_fleet_record_count(f.fleet), 1);
     assert_int_equal(loopback_fleet_sum(f.fleet, "q:"), 0);
-    f.now_ms = 60030; /* it has expired */
+    f.now_ms = 60031; /* it has expired */
     assert_int_equal(loopback_fleet_record_count(f.fleet), 0);
     fleet_end();
 }
@@ -363,15 +391,15 @@ static void test_what_each_fault_does(void **state)
         int status;
     } cases[] = {
         {"none", &none, TRANSPORT_ROUND_DONE, 1, 0, 0, 0, 5, 0},
-        {"requests", &all_requests, TRANSPORT_NOTHING, 0, 1, 0, 0, 0, 1},
-        {"answers", &all_answers, TRANSPORT_NOTHING, 1, 0, 1, 0, 5, 1},
+        {"requests", &all_requests, TRANSPORT_NOTHING, 0, 1, 0, 0, 0, -EAGAIN},
+        {"answers", &all_answers, TRANSPORT_NOTHING, 1, 0, 1, 0, 5, -EAGAIN},
         {"twice", &all_twice, TRANSPORT_ROUND_DONE, 2, 0, 0, 1, 5, 0},
         {"unsaid", &all_unsaid, TRANSPORT_ROUND_DONE, 1, 0, 0, 0, 0, -EAGAIN},
-        {"cut", &none, TRANSPORT_NOTHING, 0, 1, 0, 0, 0, 1},
-        {"deaf", &none, TRANSPORT_NOTHING, 1, 0, 1, 0, 5, 1},
-        {"stuck", &none, TRANSPORT_NOTHING, 0, 0, 0, 0, 0, 1},
-        {"hung", &none, TRANSPORT_NOTHING, 0, 0, 0, 0, 0, 1},
-        {"lose", &none, TRANSPORT_ROUND_FAILED, 1, 0, 1, 0, 5, 1},
+        {"cut", &none, TRANSPORT_NOTHING, 0, 1, 0, 0, 0, -EAGAIN},
+        {"deaf", &none, TRANSPORT_NOTHING, 1, 0, 1, 0, 5, -EAGAIN},
+        {"stuck", &none, TRANSPORT_NOTHING, 0, 0, 0, 0, 0, -EAGAIN},
+        {"hung", &none, TRANSPORT_NOTHING, 0, 0, 0, 0, 0, -EAGAIN},
+        {"lose", &none, TRANSPORT_ROUND_FAILED, 1, 0, 1, 0, 5, -EAGAIN},
         {"refuse", &none, TRANSPORT_ROUND_DONE, 1, 0, 0, 0, 0, -EPROTO},
         {"refuse another", &none, TRANSPORT_ROUND_DONE, 1, 0, 0, 0, 5, 0},
     };
@@ -589,7 +617,7 @@ static void test_a_loss_is_told_once(void **state)
         } else if (strcmp(cases[i].loss, "flush") == 0) {
             loopback_fleet_flush(f.fleet);
         } else if (strstr(cases[i].loss, "run") != NULL) {
-            assert_true(loopback_fleet_restore(f.fleet, snapshot, cases[i].loss[0] == 's'));
+            loopback_fleet_restore(f.fleet, snapshot, cases[i].loss[0] == 's');
             assert_int_equal(loopback_fleet_sum(f.fleet, ""), 8);
             assert_int_equal(loopback_fleet_record_count(f.fleet), 1);
         }
@@ -597,8 +625,8 @@ static void test_a_loss_is_told_once(void **state)
         f.now_ms = 200;
         for (int round = 0; round < 2; round++) {
             assert_int_equal(begin_round(0, 6), 0);
-            ((struct loopback_transport *) (void *) f.t[0])->request->round.first = cases[i].first;
-            ((struct loopback_transport *) (void *) f.t[0])->request->round.leaves = cases[i].leaves;
+            f.rounds[0].first = cases[i].first;
+            f.rounds[0].leaves = cases[i].leaves;
             assert_int_equal(step_at(0, 200), TRANSPORT_ROUND_DONE);
             assert_int_equal(f.rounds[0].lost_state, cases[i].lost && round == 0);
         }
@@ -622,21 +650,21 @@ static void test_overrides_are_answered_where_the_version_is_another(void **stat
         uint64_t left_out;
         const char *answered;
     } cases[] = {
-        {"", NULL, NULL, false, 0, 0, ""},        {"7", NULL, NULL, true, 0, 0, "0"},
-        {"", "p:a", "limit 1", true, 1, 0, "1"},  {"1", NULL, NULL, false, 0, 0, "1"},
-        {"1", "p:b", "limit 2", true, 2, 0, "2"}, {"2", "p:a", "limit 3", true, 2, 0, "3"},
-        {"3", "p:b", NULL, true, 1, 0, "4"},      {"4", "p:c", huge, true, 1, 1, "5"},
-        {"5", "p:c", huge + 5, true, 2, 0, "6"}, /* the longest that is taken */
+        {"", NULL, NULL, false, 0, 0, ""},          {"v7", NULL, NULL, true, 0, 0, "none"},
+        {"", "p:a", "limit 1", true, 1, 0, "v1"},   {"v1", NULL, NULL, false, 0, 0, "v1"},
+        {"v1", "p:b", "limit 2", true, 2, 0, "v2"}, {"v2", "p:a", "limit 3", true, 2, 0, "v3"},
+        {"v3", "p:b", NULL, true, 1, 0, "v4"},      {"v4", "p:c", huge, true, 1, 1, "v5"},
+        {"v5", "p:c", huge + 5, true, 2, 0, "v6"}, /* the longest that is taken */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (cases[i].field != NULL) {
             loopback_fleet_set_override(f.fleet, cases[i].field, cases[i].value);
         }
-        f.reports[0].status = 1;
+        f.now_ms += 6000; /* they are asked for every five seconds while some are left out */
         f.rounds[0] = (struct round){.node = "n0", .node_lifetime_ms = LIFE_MS};
         (void) strcpy(f.rounds[0].overrides_version, cases[i].version);
         assert_int_equal(f.t[0]->ops->begin(f.t[0], &f.rounds[0], node_ns()), 0);
-        assert_int_equal(step_at(0, 0), TRANSPORT_ROUND_DONE);
+        assert_int_equal(step_at(0, f.now_ms), TRANSPORT_ROUND_DONE);
         const struct round *round = &f.rounds[0];
         assert_int_equal(round->overrides_new, cases[i].is_new);
         assert_string_equal(round->overrides_version, cases[i].answered);
@@ -655,67 +683,28 @@ static void test_overrides_are_answered_where_the_version_is_another(void **stat
     fleet_end();
 }
 
-/* As the protocol has them: "$5\r\nweird\r\n" for each word of a report. */
-static uint64_t word_size(const char *word)
-{
-    char text[500];
-    return (uint64_t) snprintf(text, sizeof(text), "$%zu\r\n%s\r\n", strlen(word), word);
-}
-
-static uint64_t number_size(uint64_t number)
-{
-    char text[24];
-    (void) snprintf(text, sizeof(text), "%llu", (unsigned long long) number);
-    return word_size(text);
-}
-
+/* As the protocol has them: "*2\r\n$4\r\nEVAL\r\n..." */
 static void test_the_size_of_a_round_is_that_of_its_words(void **state)
 {
     (void) state;
     fleet_begin(&(struct loopback_link){.delay_max_ns = 0});
-    static const size_t names[] = {9, 10, 99, 100, 350};
-    static const uint64_t numbers[] = {0, 9, 10, 99, 100, 999, 1760000000000000, UINT64_MAX};
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        for (size_t n = 0; n < sizeof(numbers) / sizeof(numbers[0]); n++) {
-            for (int kind = REPORT_WINDOW; kind <= REPORT_HISTORY; kind++) {
-                const uint64_t x = numbers[n];
-                struct history_report history = {.first = x,
-                                                 .refund_from = x,
-                                                 .refund_to = x,
-                                                 .now_us = x,
-                                                 .limit = 1,
-                                                 .period_us = x,
-                                                 .time_count = 3};
-                struct report report = {.kind = (enum report_kind) kind,
-                                        .count = x,
-                                        .demand = x,
-                                        .refunds = x,
-                                        .reset_us = x,
-                                        .reset_kept = x,
-                                        .acked = x,
-                                        .acked_refunds = x,
-                                        .known_refunds = x,
-                                        .known = x,
-                                        .tat_us = x,
-                                        .from_us = x,
-                                        .moves = x,
-                                        .unit_ps = x,
-                                        .expire_ms = x};
-                report.history = kind == REPORT_HISTORY ? &history : NULL;
-                memset(report.record, 'r', names[i]);
-                (void) strcpy(report.author, "author");
-                f.rounds[0] = (struct round){.reports = &report, .report_count = 1, .node = "n0"};
-                loopback_fleet_set_hung(f.fleet, true);
-                assert_int_equal(f.t[0]->ops->begin(f.t[0], &f.rounds[0], node_ns()), 0);
-                static const unsigned words[] = {6, 14, 7};
-                uint64_t expected = word_size(report.record) + word_size("author") + words[kind] * number_size(x);
-                if (kind == REPORT_HISTORY) {
-                    expected += number_size(1) + number_size(3) + 3 * number_size(x);
-                }
-                assert_int_equal(f.rounds[0].sent_size, expected);
-                assert_int_equal(step_at(0, f.now_ms + 1000), TRANSPORT_ROUND_FAILED);
+    static const uint64_t counts[] = {0, 9, 10, 1760000000000000};
+    for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
+        assert_int_equal(begin_round(0, counts[n]), 0);
+        const struct message *message = ((struct loopback_transport *) (void *) f.t[0])->request;
+        char text[24];
+        size_t size = 0;
+        for (size_t i = 0; i < message->count; i++) {
+            const struct command *command = &message->calls[i].words->command;
+            size += (size_t) snprintf(text, sizeof(text), "*%d\r\n", command->argc);
+            for (int w = 0; w < command->argc; w++) {
+                size +=
+                    (size_t) snprintf(text, sizeof(text), "$%zu\r\n\r\n", command->lengths[w]) + command->lengths[w];
             }
         }
+        assert_int_equal(message->count, 3); /* heartbeat, overrides, windows */
+        assert_int_equal(f.rounds[0].sent_size, size);
+        assert_int_equal(step_at(0, 0), TRANSPORT_ROUND_DONE);
     }
     fleet_end();
 }
@@ -732,10 +721,9 @@ static void test_each_author_of_a_record_is_listed_until_the_record_expires(void
 {
     (void) state;
     fleet_begin(&(struct loopback_link){.delay_max_ns = 0});
+    f.refunds = 2;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(begin_round(i, 5 + (uint64_t) i), 0);
-        struct loopback_transport *t = (struct loopback_transport *) (void *) f.t[i];
-        t->request->round.reports[0].refunds = 2;
         assert_int_equal(step_at(i, 0), TRANSPORT_ROUND_DONE);
     }
     uint64_t sums[2] = {0, 0};
@@ -743,44 +731,55 @@ static void test_each_author_of_a_record_is_listed_until_the_record_expires(void
     assert_int_equal(sums[0], 5002);
     assert_int_equal(sums[1], 6002);
     assert_int_equal(loopback_fleet_sum(f.fleet, "window"), 7);
-    f.now_ms = 59999;
+    f.now_ms = 60000;
     loopback_fleet_each(f.fleet, add_author, sums);
     assert_int_equal(sums[0], 10004);
-    f.now_ms = 60000;
+    f.now_ms = 60001;
     loopback_fleet_each(f.fleet, add_author, sums);
     assert_int_equal(sums[0], 10004);
     assert_int_equal(loopback_fleet_sum(f.fleet, "window"), 0);
     fleet_end();
 }
 
-/* Records find their chains again when the chains become more, and in a copy. */
 static void test_ten_thousand_records_are_kept_apart(void **state)
 {
     (void) state;
+    static struct report reports[10000];
     fleet_begin(&(struct loopback_link){.delay_max_ns = 0});
-    struct records records = {.chains = NULL};
-    struct records copy = {.chains = NULL};
+    struct loopback_snapshot *snapshot = NULL;
     for (unsigned pass = 0; pass < 3; pass++) {
         for (unsigned i = 0; i < 10000; i++) {
-            struct report report = {.kind = REPORT_WINDOW, .count = i + 1, .demand = i + 1, .expire_ms = 60000};
-            (void) snprintf(report.record, sizeof(report.record), "record %u", i);
-            (void) snprintf(report.author, sizeof(report.author), "%u", pass);
-            records_apply(pass == 2 ? &copy : &records, &report, 1);
-            assert_int_equal(report.status, 0);
-            assert_int_equal(report.sum, (pass + 1) * (i + 1));
+            reports[i] = (struct report){.kind = REPORT_WINDOW, .count = i + 1, .demand = i + 1, .expire_ms = 60000};
+            (void) snprintf(reports[i].record, sizeof(reports[i].record), "weir:{001}:record %u", i);
+            (void) snprintf(reports[i].author, sizeof(reports[i].author), "%u", pass);
         }
-        if (pass == 1) {
-            assert_true(records_copy(&copy, &records));
+        f.rounds[0] =
+            (struct round){.reports = reports, .report_count = 10000, .node = "n0", .node_lifetime_ms = LIFE_MS};
+        assert_int_equal(f.t[0]->ops->begin(f.t[0], &f.rounds[0], node_ns()), 0);
+        assert_int_equal(step_at(0, 0), TRANSPORT_ROUND_DONE);
+        for (unsigned i = 0; i < 10000; i++) {
+            assert_int_equal(reports[i].status, 0);
+            assert_int_equal(reports[i].sum, (pass + 1) * (i + 1));
         }
+        snapshot = pass == 1 ? loopback_fleet_snapshot(f.fleet) : snapshot;
     }
-    assert_int_equal(records_total(&copy, 1, "", true), 10000);
-    assert_int_equal(records_total(&records, 1, "", false), 2 * 50005000);
-    assert_int_equal(records_total(&copy, 1, "", false), 3 * 50005000);
-    assert_int_equal(records.record_count, 10000);
-    assert_true(records.chain_count >= records.record_count);
-    records_clear(&records);
-    records_clear(&copy);
+    assert_int_equal(loopback_fleet_record_count(f.fleet), 10000);
+    assert_int_equal(loopback_fleet_sum(f.fleet, ""), 3 * 50005000);
+    loopback_fleet_restore(f.fleet, snapshot, true);
+    loopback_snapshot_free(snapshot);
+    assert_int_equal(loopback_fleet_record_count(f.fleet), 10000);
+    assert_int_equal(loopback_fleet_sum(f.fleet, ""), 2 * 50005000);
     fleet_end();
+}
+
+/* Applies one report, at a time of the fleet's clock. */
+static void apply(struct report *report, int64_t now_ms)
+{
+    f.now_ms = now_ms;
+    f.rounds[0] = (struct round){.reports = report, .report_count = 1, .node = "n0", .node_lifetime_ms = LIFE_MS};
+    assert_int_equal(f.t[0]->ops->begin(f.t[0], &f.rounds[0], node_ns()), 0);
+    assert_int_equal(step_at(0, now_ms), TRANSPORT_ROUND_DONE);
+    assert_int_equal(report->status, 0);
 }
 
 #define MODEL_UNITS 4000
@@ -847,10 +846,10 @@ static void test_a_log_is_the_set_of_its_units(void **state)
     static struct history_report history;
     uint64_t rng = test_seed();
     for (unsigned draw = test_draws(20); draw != 0; draw--) {
-        struct records records = {.chains = NULL};
+        fleet_begin(&(struct loopback_link){.delay_max_ns = 0});
         memset(&m, 0, sizeof(m));
         const uint64_t limit = draw_between(&rng, 1, 400);
-        uint64_t now_us = 1000000000;
+        uint64_t now_us = (uint64_t) T0_MS * 1000;
         uint64_t next[AUTHORS] = {0, 0, 0};
         for (int i = 0; i < 40; i++) {
             const unsigned author = (unsigned) random_below(&rng, AUTHORS);
@@ -859,7 +858,8 @@ static void test_a_log_is_the_set_of_its_units(void **state)
             struct report report = {.kind = REPORT_HISTORY, .demand = random_below(&rng, 1000)};
             report.history = &history;
             report.expire_ms = 1000000000;
-            (void) strcpy(report.record, "log");
+            (void) strcpy(report.record, "weir:{001}:log");
+            (void) strcpy(history.demand_record, "weir:{001}:?log");
             (void) snprintf(report.author, sizeof(report.author), "%u", author);
             const uint64_t back = random_below(&rng, next[author] + 1);
             history.first = draw_once_in(&rng, 3) ? next[author] - back : next[author];
@@ -873,13 +873,12 @@ static void test_a_log_is_the_set_of_its_units(void **state)
             history.refund_from = history.refund_to - random_below(&rng, history.refund_to + 1);
             report.reset_us = draw_once_in(&rng, 12) ? now_us - 4990000 : 0;
             model_apply(&m, author, &report);
-            records_apply(&records, &report, now_us * 1000);
-            assert_int_equal(report.status, 0);
+            apply(&report, (int64_t) (now_us / 1000) - T0_MS);
             const uint64_t units = model_units(&m, AUTHORS, UINT64_MAX);
             assert_int_equal(report.sum, units);
             assert_int_equal(report.author_count, model_units(&m, author, UINT64_MAX));
-            assert_int_equal(history.reset_us, m.reset_us);
-            assert_int_equal(records_total(&records, now_us * 1000, "log", false), units);
+            assert_int_equal(history.reset_us, m.reset_us > now_us - 60000000 ? m.reset_us : 0);
+            assert_int_equal(loopback_fleet_sum(f.fleet, "log"), units);
             /* The demand of those that have reported within two minutes. */
             uint64_t demand = 0;
             uint32_t others = 0;
@@ -906,7 +905,7 @@ static void test_a_log_is_the_set_of_its_units(void **state)
             assert_int_equal(all, units);
             assert_true(history.group_count >= (units + each + 199) / (each + 200));
         }
-        records_clear(&records);
+        fleet_end();
     }
 }
 
@@ -916,20 +915,19 @@ static void test_a_bucket_is_kept_until_it_is_full_and_longer(void **state)
     (void) state;
     static const uint64_t units[] = {0, 1, 1000};
     for (size_t i = 0; i < 3; i++) {
-        struct records records = {.chains = NULL};
-        const uint64_t now_ms = (uint64_t) T0_MS;
+        fleet_begin(&(struct loopback_link){.delay_max_ns = 0});
         struct report report = {.kind = REPORT_BUCKET, .count = units[i], .demand = units[i], .expire_ms = 500};
         report.unit_ps = UINT64_C(20000000000); /* 20 ms */
-        report.now_us = report.from_us = now_ms * 1000;
-        (void) strcpy(report.record, "bucket");
+        report.now_us = report.from_us = (uint64_t) T0_MS * 1000;
+        (void) strcpy(report.record, "weir:{001}:bucket");
         (void) strcpy(report.author, "0");
-        records_apply(&records, &report, now_ms * MILLISECOND);
-        assert_int_equal(report.status, 0);
-        assert_int_equal(report.tat_answer_us, units[i] != 0 ? (now_ms + 20 * units[i]) * 1000 : 0);
-        const uint64_t end_ms = now_ms + 20 * units[i] + 500;
-        assert_int_equal(records_total(&records, end_ms * MILLISECOND, "bucket", true), 1);
-        assert_int_equal(records_total(&records, (end_ms + 1) * MILLISECOND, "bucket", true), 0);
-        records_clear(&records);
+        apply(&report, 0);
+        assert_int_equal(report.tat_answer_us, units[i] != 0 ? ((uint64_t) T0_MS + 20 * units[i]) * 1000 : 0);
+        f.now_ms = 20 * (int64_t) units[i] + 500;
+        assert_int_equal(loopback_fleet_record_count(f.fleet), 1);
+        f.now_ms++;
+        assert_int_equal(loopback_fleet_record_count(f.fleet), 0);
+        fleet_end();
     }
 }
 

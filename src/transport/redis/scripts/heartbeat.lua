@@ -198,7 +198,7 @@ if is_unreal or shift_us > 0 then
         call('ZADD', key, format('%.0f', then_ms), all[i])
     end
 end
-local own_ms = last_ms
+local own_ms = min(last_ms + floor(shift_us / 1000), now_ms)
 if leaves then
     call('ZREM', key, member)
     own_ms = now_ms
