@@ -331,6 +331,26 @@ static uint64_t granted_of(const weir_key *key)
     return index != SLOT_NONE ? load_relaxed(&d.t->accounts[index].granted) : 0;
 }
 
+static bool are_apart(const weir_key *a, const weir_key *b)
+{
+    return a->hash == b->hash || slot_set(d.t, a->hash) != slot_set(d.t, b->hash);
+}
+
+/* Keys of these names, of the policies "two", "one" and "two", of which no two share a set of slots. */
+static void make_apart(weir_key keys[3], const char *const names[3])
+{
+    unsigned salt = 0;
+    do {
+        assert_true(salt < 1000);
+        for (size_t k = 0; k < 3; k++) {
+            char name[16];
+            const int length = snprintf(name, sizeof(name), "%s%u", names[k], k == 1 ? 0 : salt);
+            keys[k] = weir_make_key(d.w, weir_find_policy(d.w, k == 1 ? "one" : "two"), name, (size_t) length);
+        }
+        salt++;
+    } while (!(are_apart(&keys[0], &keys[1]) && are_apart(&keys[1], &keys[2]) && are_apart(&keys[0], &keys[2])));
+}
+
 /*
  * The keys of a request that the table decides get grants, each for itself, so that soon no request goes there. A key
  * that is named twice gets none: each of its claims reads what is left after those before it.
@@ -352,10 +372,7 @@ static void test_keys_that_the_table_decides_are_granted_units_unless_named_twic
         weir_stats before;
         weir_stats after;
         desk_open(policies, 2);
-        for (size_t k = 0; k < 3; k++) {
-            const weir_policy_id id = weir_find_policy(d.w, k == 1 ? "one" : "two");
-            keys[k] = weir_make_key(d.w, id, rows[i].names[k], 1);
-        }
+        make_apart(keys, rows[i].names);
         weir_get_stats(d.w, &before);
         for (uint64_t n = 1; n <= TIMES; n++) {
             weir_verdict v;
