@@ -13,7 +13,8 @@
  *   3  A round that is not answered within timeout_ms ends with FAILED. It may or may not have taken effect.
  *   4  Counts are cumulative. For each author of each record the implementation keeps the larger of its own value and
  *      the reported one. So a report that is repeated, lost, duplicated or overtaken does not change the sums. Refunds
- *      are a count of their own. Counts have no end: they are sent and answered as base/count.h says.
+ *      are a count of their own. The scripts count in doubles: up to 2^53 all is exact. Above
+ *      that, which is a hundred days at a gigabyte a second, 16 digits are, up to 2^63.
  *   5  The units of a sliding log are a set. A unit's name is its author and its number.
  *   6  A reset takes effect once, however often it is reported.
  *   7  A bucket's time moves by new units alone. If the record is lost, it comes back at the latest time that an author
@@ -89,8 +90,8 @@ struct report {
                                         move the bucket again, even if the record was lost */
     uint64_t acked_refunds;          /* bucket: the author's refunds that a good round has answered */
     uint64_t known_refunds;          /* bucket: refunds of all authors that tat_us includes */
-    uint64_t known;                 /* bucket: units of all authors, less refunds, that tat_us includes, or fewer; below
-                                       COUNT_RESTART; 0: not told */
+    uint64_t known;                 /* bucket: units of all authors, less refunds, that tat_us includes, or fewer;
+                                       0: not told */
     uint64_t tat_us;                /* bucket: latest theoretical arrival time that the node has seen, without the
                                        author's units above `acked`; fleet time; 0: none */
     uint64_t now_us;                /* bucket: fleet time of the report, the same in all reports of a round */
@@ -109,7 +110,7 @@ struct report {
                                 0, nothing below is set */
     uint64_t author_count;   /* the author's count there. Sliding log: the author's units in the window */
     uint64_t author_refunds; /* the author's refunds there */
-    uint64_t sum;            /* of all authors' counts; refunds are not taken off (count_remote) */
+    uint64_t sum;            /* of all authors' counts; refunds are not taken off */
     uint64_t sum_demand;     /* of all authors. Sliding log: of the others, modulo REPORT_HISTORY_DEMAND */
     uint64_t sum_refunds;    /* of all authors */
     uint64_t tat_answer_us;  /* bucket: theoretical arrival time over all authors */

@@ -6,7 +6,7 @@
  *
  * Guards: src/fleet/keys/report.c, src/fleet/keys/merge.c, src/transport/redis/scripts/report_window.lua,
  * src/transport/redis/scripts/report_bucket.lua, src/transport/redis/scripts/report_history.lua,
- * src/transport/redis/scripts/overrides.lua, src/base/digits.h, src/base/count.h
+ * src/transport/redis/scripts/overrides.lua, src/base/digits.h
  */
 #include <inttypes.h>
 #include <pthread.h>

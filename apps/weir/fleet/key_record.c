@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/count.h"
 #include "base/error.h"
+#include "base/numbers.h"
 
 /* The member of a sliding log that marks a reset. */
 static const char reset_member[] = "!reset";
@@ -45,7 +45,7 @@ static struct counts read_counts(const char *field)
     while (numbers < 4 && taken[numbers] != 0) {
         numbers++;
     }
-    const uint64_t most = COUNT_END;
+    const uint64_t most = INT64_MAX; /* scripts/counts.lua */
     const bool whole = numbers != 0 && field[taken[numbers - 1]] == '\0';
     const bool negative = counts.net < 0 && (numbers < 3 || UINT64_C(0) - (uint64_t) counts.net > counts.refunds);
     if (!whole || negative || (counts.net > 0 && (uint64_t) counts.net > most) || counts.refunds > most) {
@@ -56,6 +56,8 @@ static struct counts read_counts(const char *field)
     }
     return counts;
 }
+
+#define NUMBER_END (UINT64_C(1) << 53) /* of what the scripts have exactly */
 
 /* The part of an author "node.incarnation", or of any other text, which is then a node's name. NULL: no memory. */
 static struct record_part *part_of(struct key_record *record, const char *author)
@@ -105,7 +107,7 @@ static uint64_t read_number(const char *field)
 {
     char *end;
     const uint64_t number = strtoull(field, &end, 10);
-    return *field >= '0' && *field <= '9' && *end == '\0' && number <= COUNT_END ? number : 0;
+    return *field >= '0' && *field <= '9' && *end == '\0' && number <= NUMBER_END ? number : 0;
 }
 
 /* The value of a field; NULL: there is none. */
@@ -184,9 +186,9 @@ bool key_record_read_counts(struct redis_link *link, struct key_record *out, wei
             if (part == NULL) {
                 good = fail_memory(error);
             } else {
-                part->admitted = count_add(part->admitted, (uint64_t) counts.net);
-                part->demand = count_add(part->demand, counts.demand);
-                part->refunds = count_add(part->refunds, counts.refunds);
+                part->admitted = saturating_add(part->admitted, (uint64_t) counts.net);
+                part->demand = saturating_add(part->demand, counts.demand);
+                part->refunds = saturating_add(part->refunds, counts.refunds);
             }
         }
     }
@@ -206,7 +208,7 @@ static bool take_units(struct key_record *out, const redisReply *reply, weir_err
         char author[FLEET_NODE_SIZE + 24];
         const char *member = reply->element[i]->str;
         const double time_us = strtod(reply->element[i + 1]->str, NULL);
-        if (!(time_us >= 0 && time_us < (double) COUNT_END)) {
+        if (!(time_us >= 0 && time_us < (double) NUMBER_END)) {
             continue; /* the next report removes it */
         }
         if (strcmp(member, reset_member) == 0) {
@@ -234,7 +236,7 @@ static bool take_authors(struct key_record *out, const redisReply *reply, weir_e
         uint64_t reported = 0;
         /* NOLINTNEXTLINE(cert-err34-c): a field that weir has not written counts as zeros */
         if (sscanf(reply->element[i + 1]->str, "%" SCNu64 " %" SCNu64 " ", &demand, &reported) != 2 ||
-            demand >= REPORT_HISTORY_DEMAND || reported > COUNT_END) {
+            demand >= REPORT_HISTORY_DEMAND || reported > NUMBER_END) {
             demand = reported = 0;
         }
         struct record_part *part = part_of(out, reply->element[i]->str);

@@ -7,7 +7,6 @@
  * after the last inspection of a window count in the next window.
  */
 #include "fleet/keys/demand.h"
-#include "base/count.h"
 #include "base/numbers.h"
 #include "fleet/state.h"
 #include "fleet/tuning.h"
@@ -22,7 +21,7 @@ void demand_local(struct sync_full *sync, struct sync_counts *counts, uint64_t o
 {
     const uint64_t more = saturating_sub(own, counts->own);
     counts->own += more;
-    counts->demand = count_add(counts->demand, more);
+    counts->demand = saturating_add(counts->demand, more);
     sync->demand.local_demand += more;
     sync->demand.recent_units += more;
 }
@@ -54,8 +53,7 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
 {
     const uint64_t interval_ns = fleet->process->interval_ns;
     const uint64_t denied = load_relaxed(&sync->denied) != 0 ? exchange_acquire(&sync->denied, 0) : 0; /* statistics */
-    /* More than any limit admits tells nothing more; and what all nodes ask for between two answers stays far from 2^51
-     * (base/count.h). */
+    /* More than any limit admits tells nothing more. */
     const uint64_t more = min_u64(denied, WEIR_MAX_UNITS);
     sync->demand.local_demand += more;
     /* A cell is inspected within an interval of its use, or after an outage in the first round. */
@@ -64,10 +62,10 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
     const uint64_t span_ns = max_u64(min_u64(now_ns - inspected_ns, most_ns), 1);
     /* Most of what was denied in an outage was denied in earlier windows. */
     const bool earlier = into_ns < span_ns && span_ns > interval_ns + interval_ns / 2;
-    sync->now.demand = count_add(sync->now.demand, earlier ? muldiv_ceil(more, into_ns, span_ns) : more);
+    sync->now.demand = saturating_add(sync->now.demand, earlier ? muldiv_ceil(more, into_ns, span_ns) : more);
     if (earlier) {
         const uint64_t before_ns = min_u64(span_ns - into_ns, period_ns);
-        sync->before.demand = count_add(sync->before.demand, muldiv_floor(more, before_ns, span_ns));
+        sync->before.demand = saturating_add(sync->before.demand, muldiv_floor(more, before_ns, span_ns));
     }
     sync->demand.idle =
         sync->demand.idle || inspected_ns + STALE_INTERVALS * interval_ns < now_ns - (most_ns - interval_ns);
@@ -105,8 +103,8 @@ void demand_reset(struct sync_full *sync, uint64_t now_ns, uint64_t interval_ns,
 
 void demand_remote(struct sync_full *sync, struct sync_counts *counts, const struct report *report)
 {
-    const uint64_t more =
-        count_remote(counts->remote_demand, report->sum_demand, report->demand) - counts->remote_demand;
+    const uint64_t demand = saturating_sub(report->sum_demand, report->demand);
+    const uint64_t more = saturating_sub(demand, counts->remote_demand);
     counts->remote_demand += more;
     sync->demand.remote_demand += more;
 }

@@ -13,7 +13,6 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
-#include "base/count.h"
 #include "base/numbers.h"
 #include "fleet/keys/demand.h"
 #include "fleet/keys/full_sync.h"

@@ -7,7 +7,6 @@
 #include <stdint.h>
 
 #include "algorithm/rule.h"
-#include "base/count.h"
 #include "fleet/keys/report.h"
 #include "fleet/state.h"
 #include "process/process.h"
@@ -30,7 +29,8 @@ static inline struct cell *merge_cell(const struct fleet *fleet, const struct me
 /* Whether the record lacks units of others that this node knows of: it was lost, and not all have reported since. */
 static inline bool merge_is_behind(const struct report *report, const struct sync_counts *counts)
 {
-    return count_is_behind(load_relaxed(&counts->remote), report->sum, report->author_count);
+    const uint64_t rounding = report->sum >> 52; /* transport.h: contract 4 */
+    return saturating_sub(report->sum, report->author_count) + rounding < load_relaxed(&counts->remote);
 }
 
 /* What an answer says of the other nodes and of the author. */
@@ -44,12 +44,13 @@ static inline struct merge_answer merge_answer_of(const struct report *report, c
 {
     struct merge_answer answer = {.remote = load_relaxed(&counts->remote),
                                   .remote_refunds = load_relaxed(&counts->remote_refunds),
-                                  .reset = count_growth(count_wire(report->refunds), report->author_refunds)};
+                                  .reset = saturating_sub(report->author_refunds, report->refunds)};
     if (listens) {
         /* R3. Where units are not there yet, the refunds that are there may be of them. */
-        answer.remote = count_remote(answer.remote, report->sum, report->author_count);
+        answer.remote = max_u64(answer.remote, saturating_sub(report->sum, report->author_count));
         if (!merge_is_behind(report, counts)) {
-            answer.remote_refunds = count_remote(answer.remote_refunds, report->sum_refunds, report->author_refunds);
+            answer.remote_refunds =
+                max_u64(answer.remote_refunds, saturating_sub(report->sum_refunds, report->author_refunds));
         }
     }
     return answer;

@@ -12,7 +12,6 @@
 
 #include "algorithm/bucket.h"
 #include "algorithm/window.h"
-#include "base/count.h"
 #include "base/digits.h"
 #include "base/numbers.h"
 #include "fleet/keys/bucket_level.h"

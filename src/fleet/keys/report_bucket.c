@@ -6,7 +6,6 @@
 #include "fleet/keys/report_bucket.h"
 
 #include "algorithm/bucket.h"
-#include "base/count.h"
 #include "base/numbers.h"
 #include "fleet/keys/account.h"
 #include "fleet/keys/bucket_level.h"
@@ -133,7 +132,7 @@ static void seen_bucket(const struct fleet *fleet, const struct report_subject *
     report->tat_us = seen > unacked_time ? bucket_time_ns(rule, seen - unacked_time) / NS_PER_US : 0;
     report->known_refunds = acked_refunds + load_relaxed(&sync->now.remote_refunds);
     const uint64_t counted = report->acked + load_relaxed(&sync->now.remote);
-    const bool told = report->tat_us != 0 && is_counted && counted < COUNT_RESTART;
+    const bool told = report->tat_us != 0 && is_counted;
     report->known = told ? saturating_sub(counted, report->known_refunds) : 0;
 }
 
@@ -191,7 +190,7 @@ void report_bucket_add(struct fleet *fleet, const struct report_subject *subject
     (void) record_name(fleet, report->record, policy, subject->limit, subject->key);
     report->kind = REPORT_BUCKET;
     report->count = account->own[0];
-    report->demand = sync->now.demand < COUNT_RESTART ? max_u64(sync->now.demand, report->count) : sync->now.demand;
+    report->demand = max_u64(sync->now.demand, report->count);
     report->acked = max_u64(sync->now.acked, sync->before.acked);
     report->refunds = account->refunds[0];
     report->reset_us = record_reset_us(sync);

@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/count.h"
 #include "base/numbers.h"
 
 /* Numbers in the answer of each script: of a heartbeat, or for each report. */
@@ -28,8 +27,8 @@
 /* The latest fleet time: 2^63 nanoseconds, in the year 2262. */
 #define FLEET_MOST_NS UINT64_C(0x7fffffffffffffff)
 
-/* 2^53: the scripts count in doubles. */
-#define NUMBER_MOST (INT64_C(1) << 53)
+/* Sums have 63 bits, and all other numbers 53 (scripts/counts.lua). */
+#define NUMBER_MOST (INT64_MAX - 1023)
 
 /* True if a reply is an array of `count` integers. */
 static bool are_integers(const redisReply *reply, size_t count)
@@ -266,7 +265,7 @@ static bool take_count(struct report *report, const redisReply *reply, size_t *a
         return true;
     }
     report->status = 0;
-    report->author_count = merged != 0 ? number_at(reply, first + 1) : count_wire(report->count);
+    report->author_count = merged != 0 ? number_at(reply, first + 1) : report->count;
     report->sum = number_at(reply, merged != 0 ? first + 2 : first);
     report->sum_demand = number_at(reply, merged != 0 ? first + 3 : first);
     report->author_refunds = merged != 0 ? number_at(reply, first + 4) : 0;

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/count.h"
 #include "base/digits.h"
 #include "base/numbers.h"
 #include "transport/redis/scripts.h"
@@ -114,7 +113,7 @@ static uint64_t units_us(const struct report *report)
  */
 static bool is_added(const struct redis_transport *t, const struct report *report)
 {
-    if (t->doubtful || !is_plain(report) || report->acked >= report->count || report->count >= COUNT_RESTART) {
+    if (t->doubtful || !is_plain(report) || report->acked >= report->count) {
         return false;
     }
     if (report->kind == REPORT_WINDOW) {
@@ -192,15 +191,15 @@ static void put_merged(struct arguments *a, const struct batch *batch)
         if (is_added(a->t, report)) {
             continue;
         }
-        write_double(a, (double) count_wire(report->count));
-        write_double(a, (double) count_wire(report->demand));
-        write_double(a, (double) count_wire(report->refunds));
+        write_double(a, (double) report->count);
+        write_double(a, (double) report->demand);
+        write_double(a, (double) report->refunds);
         write_double(a, (double) report->reset_us);
         write_double(a, (double) report->reset_kept);
         if (report->kind == REPORT_BUCKET) {
-            write_double(a, (double) count_wire(report->acked));
-            write_double(a, (double) count_wire(report->acked_refunds));
-            write_double(a, (double) count_wire(report->known_refunds));
+            write_double(a, (double) report->acked);
+            write_double(a, (double) report->acked_refunds);
+            write_double(a, (double) report->known_refunds);
             write_double(a, (double) report->moves);
         }
     }

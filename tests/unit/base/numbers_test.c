@@ -3,9 +3,8 @@
  * Arithmetic at its ends: a sum or a product that has no room is the greatest number, and a difference below 0 is 0.
  * Counts that begin anew, and numbers in few bits.
  *
- * Guards: src/base/numbers.h, src/base/count.h, src/base/minifloat.h
+ * Guards: src/base/numbers.h, src/base/minifloat.h
  */
-#include "base/count.h"
 #include "base/minifloat.h"
 #include "base/numbers.h"
 #include "support/support.h"
@@ -108,77 +107,6 @@ static void test_the_lesser_and_the_greater_of_two(void **state)
     assert_int_equal(max_u64(3, 3), 3);
 }
 
-/* Counts: base/count.h */
-
-#define RESTART (UINT64_C(1) << 52)
-
-/* A true count as it is reported: exact below 2^53, then the same numbers over and over. */
-static uint64_t reported(uint64_t count)
-{
-    return count < 2 * RESTART ? count : RESTART + count % RESTART;
-}
-
-/* A count that grows for ever, often near a number at which what is reported begins anew. */
-static uint64_t draw_count(uint64_t *rng)
-{
-    const uint64_t near = RESTART * random_below(rng, 40);
-    const uint64_t away = draw_magnitude(rng, 1, RESTART / 2);
-    return draw_once_in(rng, 2) && near > away ? near - away : near + away - 1;
-}
-
-static void test_counts_that_begin_anew_are_added_and_compared_as_if_they_did_not(void **state)
-{
-    (void) state;
-    uint64_t rng = test_seed();
-    assert_int_equal(count_wire(2 * RESTART - 1), 2 * RESTART - 1);
-    assert_int_equal(count_wire(2 * RESTART), RESTART);
-    assert_int_equal(count_growth(0, RESTART - 1), RESTART - 1); /* exact, however far */
-    assert_int_equal(count_growth(0, 2 * RESTART - 1), 2 * RESTART - 1);
-    assert_int_equal(count_growth(5, 4), 0);
-    assert_int_equal(count_growth(RESTART, RESTART + RESTART / 2 - 1), RESTART / 2 - 1);
-    assert_int_equal(count_growth(RESTART, RESTART + RESTART / 2), 0); /* as if it were earlier */
-    assert_int_equal(count_growth(RESTART, RESTART - 1), 0);
-    for (unsigned i = 0; i < 100000; i++) {
-        const uint64_t was = RESTART + draw_count(&rng);
-        const uint64_t more = draw_magnitude(&rng, 1, RESTART / 2) - 1;
-        assert_int_equal(count_wire(was), reported(was));
-        assert_int_equal(count_add(reported(was), more), reported(was + more));
-        assert_int_equal(count_growth(reported(was), reported(was + more)), more);
-        assert_int_equal(count_growth(reported(was + more), reported(was)), 0);
-        const uint64_t early = draw_magnitude(&rng, 1, RESTART) - 1;
-        const uint64_t later = draw_magnitude(&rng, 1, 2 * RESTART);
-        assert_int_equal(count_growth(early, later), later > early ? later - early : 0);
-        assert_int_equal(count_add(early, later), reported(early + later));
-    }
-    assert_int_equal(count_add(5, UINT64_MAX), RESTART + (5 + UINT64_MAX % RESTART) % RESTART);
-}
-
-static void test_the_remote_part_of_a_sum_never_decreases(void **state)
-{
-    (void) state;
-    uint64_t rng = test_seed();
-    assert_int_equal(count_remote(0, 10, 3), 7);
-    assert_int_equal(count_remote(8, 10, 3), 8);
-    assert_int_equal(count_remote(0, 3, 10), 0); /* the fleet has lost what was reported */
-    assert_int_equal(count_remote(0, RESTART + 100, 5),
-                     RESTART + 95); /* 5 is exact: the others have so much at least */
-    assert_int_equal(count_remote(0, RESTART, RESTART - 1), 1);
-    for (unsigned i = 0; i < 100000; i++) {
-        const uint64_t local = draw_count(&rng);
-        const uint64_t known = draw_once_in(&rng, 2) ? draw_count(&rng) : draw_magnitude(&rng, 1, RESTART - 1);
-        const uint64_t more = draw_magnitude(&rng, 1, RESTART / 2) - 1;
-        const uint64_t sum = reported(local + known + more);
-        const uint64_t own = draw_once_in(&rng, 2) ? local : reported(local);
-        assert_int_equal(count_remote(known, sum, own), known + more);
-        assert_false(count_is_behind(known, sum, own));
-        assert_int_equal(count_remote(known + more, reported(local + known), own), known + more);
-        assert_int_equal(count_is_behind(known + more, reported(local + known), own), more != 0);
-        if (known < RESTART) { /* of what is not known yet, the least that it can be */
-            assert_int_equal(count_remote(0, reported(local + known), reported(local)), known);
-        }
-    }
-}
-
 /* Numbers in few bits: base/minifloat.h */
 
 static void test_a_form_is_the_least_number_that_it_stands_for(void **state)
@@ -210,8 +138,6 @@ int main(void)
         cmocka_unit_test(test_a_product_that_is_divided_again_may_be_beyond_the_greatest_number),
         cmocka_unit_test(test_a_quotient_without_room_is_the_greatest_number),
         cmocka_unit_test(test_the_lesser_and_the_greater_of_two),
-        cmocka_unit_test(test_counts_that_begin_anew_are_added_and_compared_as_if_they_did_not),
-        cmocka_unit_test(test_the_remote_part_of_a_sum_never_decreases),
         cmocka_unit_test(test_a_form_is_the_least_number_that_it_stands_for),
     };
     return cmocka_run_group_tests_name("unit/base/numbers", tests, NULL, NULL);

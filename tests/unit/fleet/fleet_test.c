@@ -5,7 +5,7 @@
  * in allowance_test.c.
  *
  * Guards: src/fleet/round.c, src/fleet/keys/gather.c, src/fleet/keys/report.c, src/fleet/keys/merge.c,
- * src/fleet/keys/demand.c, src/fleet/keys/account.c, src/check/direct_charge.c, src/base/count.h,
+ * src/fleet/keys/demand.c, src/fleet/keys/account.c, src/check/direct_charge.c,
  * src/transport/loopback/loopback.c
  */
 #include "support/nodes.h"

@@ -6,7 +6,6 @@
  */
 #include <malloc.h>
 
-#include "base/count.h"
 #include "support/redis_scene.h"
 #include "transport/redis/script_call.h"
 #include "transport/redis/scripts.h"
@@ -214,9 +213,8 @@ static const struct told told[] = {
     {9, 10, 0, 0, 0, 4, false}, /* some were denied */
     {9, 9, 2, 0, 0, 4, false},
     {9, 9, 0, 1760000000000000, 3, 4, false},
-    {COUNT_RESTART - 1, COUNT_RESTART - 1, 0, 0, 0, COUNT_RESTART - 2, true},
-    {COUNT_RESTART, COUNT_RESTART, 0, 0, 0, COUNT_RESTART - 1, false},
-    {COUNT_END + 5, COUNT_END + 6, COUNT_END + 7, 0, 0, COUNT_END + 4, false},
+    {(UINT64_C(1) << 53) - 1, (UINT64_C(1) << 53) - 1, 0, 0, 0, (UINT64_C(1) << 53) - 2, true},
+    {(UINT64_C(1) << 53) - 1, (UINT64_C(1) << 53) + 6, (UINT64_C(1) << 53) - 7, 0, 0, (UINT64_C(1) << 53) - 2, false},
 };
 
 #define TOLD (sizeof(told) / sizeof(told[0]))
@@ -229,11 +227,6 @@ static void tell(struct report *report, const struct told *from)
     report->reset_us = from->reset_us;
     report->reset_kept = from->reset_kept;
     report->acked = from->acked;
-}
-
-static double wire(uint64_t count)
-{
-    return (double) count_wire(count);
 }
 
 static void expect_records(uint32_t count)
@@ -284,8 +277,9 @@ static void test_a_window_is_told_as_growth_or_in_full(void **state)
                 expect_number(report->count - report->acked);
             } else {
                 expect_doubles(&merged, 5,
-                               (const double[]){wire(report->count), wire(report->demand), wire(report->refunds),
-                                                (double) report->reset_us, (double) report->reset_kept});
+                               (const double[]){(double) (report->count), (double) (report->demand),
+                                                (double) (report->refunds), (double) report->reset_us,
+                                                (double) report->reset_kept});
             }
         }
         assert_true(counts.at == counts.end && indices.at == indices.end && merged.at == merged.end);
@@ -371,10 +365,11 @@ static void test_a_bucket_is_told_as_growth_or_in_full(void **state)
                 expect_number(takes_us);
             } else {
                 expect_doubles(&merged, 9,
-                               (const double[]){wire(report->count), wire(report->demand), wire(report->refunds),
-                                                (double) report->reset_us, (double) report->reset_kept,
-                                                wire(report->acked), wire(report->acked_refunds),
-                                                wire(report->known_refunds), (double) report->moves});
+                               (const double[]){(double) (report->count), (double) (report->demand),
+                                                (double) (report->refunds), (double) report->reset_us,
+                                                (double) report->reset_kept, (double) (report->acked),
+                                                (double) (report->acked_refunds), (double) (report->known_refunds),
+                                                (double) report->moves});
             }
         }
         assert_true(fixed.at == fixed.end && merged.at == merged.end);

@@ -15,46 +15,22 @@
 -- a record that exists. What is done for every record stands in files of statements, counts_add.lua, counts_merge.lua,
 -- counts_write.lua, counts_answer.lua and counts_refused.lua. As functions they would take 5 to 16 percent more
 -- instructions per report.
-local AGAIN = 4503599627370496 -- 2^52
+-- The largest number below 2^63. HINCRBY counts exactly up to there; a count that is read above 2^53 is rounded to the
+-- 16th digit.
+local END = 9223372036854774784
 -- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
 local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
 local TWO = ONE .. ' ' .. ONE
 local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
--- A count has no end: a value of 2^53 or more is written as a value from 2^52 to 2^53 (base/count.h).
-local function wrap(n)
-    return n < 1e19 and AGAIN + n % AGAIN or 0
-end
-
--- By how much a count has grown, or 0 if the new value is older.
-local function growth(old, new)
-    if old < AGAIN or new < AGAIN then
-        return max(new - old, 0)
-    end
-    local grown = (new - old) % AGAIN
-    return grown < AGAIN / 2 and grown or 0
-end
-
-local function add(sum, units)
-    return sum + units < MOST and sum + units or AGAIN + (sum % AGAIN + units % AGAIN) % AGAIN
-end
-
 -- The numbers of a field that is no plain number. A field that weir did not write counts as zeros.
 local function parse(field)
-    local count, demand, refunds, reset = match(field, '^(%d+) (%d+)$')
-    if count then
-        count, demand = count + 0, demand + 0
-        if count <= MOST then
-            return count, demand > MOST and wrap(demand) or demand, 0, 0
-        end
-        return 0, 0, 0, 0
-    end
-    count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
+    local count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) ?(%d*) ?(%d*)$')
     count, demand, refunds, reset = tonumber(count) or 0, tonumber(demand) or 0, tonumber(refunds) or 0, tonumber(reset) or 0
-    if count + refunds < 0 or count > MOST or refunds > MOST then
+    if count + refunds < 0 or count > END or refunds > END then
         return 0, 0, 0, 0
     end
-    return count, demand > MOST and wrap(demand) or demand, refunds, reset > MOST and 0 or reset
+    return count, demand > END and count or demand, refunds, reset > MOST and 0 or reset
 end
 
 -- The numbers of a text in the form that struct has for one of `times` like ones.

@@ -12,7 +12,7 @@ local sum = pcall('HINCRBY', key, 'sum', growth_text)
 local added = false
 if type(sum) == 'number' then
     local own = pcall('HINCRBY', key, author, growth_text)
-    added = own == count and sum >= count and sum < MOST
+    added = own == count and sum >= count
     if not added then
         call('HINCRBY', key, 'sum', '-' .. growth_text)
         if type(own) == 'number' then

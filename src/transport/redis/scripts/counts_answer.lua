@@ -10,7 +10,7 @@ if count == told and sum_demand == sum and sum_refunds == 0 and refunds == 0 the
 else
     out[to + 1] = -1
     out[to + 2] = count
-    out[to + 3] = sum_refunds == 0 and sum or add(sum, sum_refunds)
+    out[to + 3] = sum + sum_refunds
     out[to + 4] = sum_demand
     out[to + 5] = refunds
     out[to + 6] = sum_refunds

@@ -13,7 +13,7 @@ local sum, sum_demand, sum_refunds = 0, 0, 0
 local field = record[1]
 if field then
     old_count = tonumber(field)
-    if old_count and old_count >= 0 and old_count <= MOST then
+    if old_count and old_count >= 0 and old_count <= END then
         old_demand = old_count
     else
         old_count, old_demand, old_refunds, old_reset = parse(field)
@@ -22,7 +22,7 @@ end
 field = record[2]
 if field then
     sum = tonumber(field)
-    if sum and sum >= 0 and sum <= MOST then
+    if sum and sum >= 0 and sum <= END then
         sum_demand = sum
     else
         sum, sum_demand, sum_refunds = parse(field)
@@ -30,29 +30,14 @@ if field then
 end
 local count, demand, refunds, reset = told, told_demand, told_refunds, told_reset
 local more, more_demand, more_refunds = count - old_count, demand - old_demand, refunds - old_refunds
-if more < 0 or count >= AGAIN then
-    count = count < MOST and count or wrap(count)
-    more = growth(old_count, count)
-    count = more == 0 and old_count or count
+if more < 0 then
+    count, more = old_count, 0
 end
-if more_demand < 0 or demand >= AGAIN then
-    demand = demand < MOST and demand or wrap(demand)
-    more_demand = growth(old_demand, demand)
-    demand = more_demand == 0 and old_demand or demand
+if more_demand < 0 then
+    demand, more_demand = old_demand, 0
 end
-if more_refunds < 0 or refunds >= AGAIN then
-    refunds = refunds < MOST and refunds or wrap(refunds)
-    more_refunds = growth(old_refunds, refunds)
-    refunds = more_refunds == 0 and old_refunds or refunds
+if more_refunds < 0 then
+    refunds, more_refunds = old_refunds, 0
 end
 local old_sum_refunds = sum_refunds
-if sum + more < MOST and sum_demand + more_demand < MOST and more_refunds == 0 then
-    sum, sum_demand = sum + more, sum_demand + more_demand -- nearly always, and without a call
-else
-    sum = add(sum, more) - more_refunds
-    sum_demand = add(sum_demand, more_demand)
-    sum_refunds = add(sum_refunds, more_refunds)
-    if sum + sum_refunds < 0 then
-        sum = sum + AGAIN -- one of the two sums has wrapped
-    end
-end
+sum, sum_demand, sum_refunds = sum + more - more_refunds, sum_demand + more_demand, sum_refunds + more_refunds

@@ -164,21 +164,20 @@ for i = 1, records do
             -- Units that are new to the bucket, and whether the author has seen a record that was lost.
             local new, lost = more, false
             if more > 0 and acked ~= old_count then
-                acked = acked < MOST and acked or wrap(acked)
-                lost = growth(old_count, acked) > 0
+                lost = acked > old_count
                 if lost then
-                    new = growth(acked, count)
-                elseif acked ~= old_count and seen > 0 then
-                    seen = seen + ceil(growth(acked, old_count) * unit_ps / 1000000)
+                    new = max(count - acked, 0)
+                elseif seen > 0 then
+                    seen = seen + ceil((old_count - acked) * unit_ps / 1000000)
                 end
             end
             local refunded = more_refunds
-            if refunded > 0 and growth(old_refunds, acked_refunds) > 0 then
-                refunded = growth(acked_refunds, refunds)
+            if refunded > 0 and acked_refunds > old_refunds then
+                refunded = max(refunds - acked_refunds, 0)
             end
             local told_seen = seen
             if seen > tat and old_sum_refunds > 0 then
-                seen = seen - ceil(growth(known_refunds, old_sum_refunds) * unit_ps / 1000000)
+                seen = seen - ceil(max(old_sum_refunds - known_refunds, 0) * unit_ps / 1000000)
             end
             tat = max(tat, seen)
             if lost then
@@ -202,7 +201,7 @@ for i = 1, records do
             if reset > old_reset then
                 local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
                 owed = min(owed, max(sum - kept, 0))
-                refunds, sum_refunds, sum = add(refunds, owed), add(sum_refunds, owed), sum - owed
+                refunds, sum_refunds, sum = refunds + owed, sum_refunds + owed, sum - owed
                 tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
             else
                 reset = old_reset

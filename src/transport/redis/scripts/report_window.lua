@@ -43,7 +43,7 @@ for i = 1, records do
             if reset > old_reset then
                 local units = sum - kept
                 if units > 0 then
-                    refunds, sum_refunds, sum = add(refunds, units), add(sum_refunds, units), sum - units
+                    refunds, sum_refunds, sum = refunds + units, sum_refunds + units, sum - units
                 end
             end
             reset = reset > old_reset and reset or old_reset
