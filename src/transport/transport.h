@@ -90,11 +90,11 @@ struct report {
                                         move the bucket again, even if the record was lost */
     uint64_t acked_refunds;          /* bucket: the author's refunds that a good round has answered */
     uint64_t known_refunds;          /* bucket: refunds of all authors that tat_us includes */
-    uint64_t known;                 /* bucket: units of all authors, less refunds, that tat_us includes, or fewer;
-                                       0: not told */
-    uint64_t tat_us;                /* bucket: latest theoretical arrival time that the node has seen, without the
-                                       author's units above `acked`; fleet time; 0: none */
-    uint64_t now_us;                /* bucket: fleet time of the report, the same in all reports of a round */
+    uint64_t known;                  /* bucket: units of all authors, less refunds, that tat_us includes, or fewer;
+                                        0: not told */
+    uint64_t tat_us;                 /* bucket: latest theoretical arrival time that the node has seen, without the
+                                        author's units above `acked`; fleet time; 0: none */
+    uint64_t now_us;                 /* bucket: fleet time of the report, the same in all reports of a round */
     uint64_t from_us;               /* bucket: fleet time up to which all use is reported. New units were used after it,
                                        or their node could not report them since */
     uint64_t moves;                 /* bucket: 0: all new units move its time; else fewer than so many do */

@@ -176,7 +176,7 @@ static void withhold_reports(struct loopback_transport *t)
     const struct loopback_fleet *fleet = t->fleet;
     for (size_t i = 0; i < t->redis.batch_count; i++) {
         struct batch *batch = &t->redis.batches[i];
-        uint32_t *order = &t->redis.report_order[batch->first];
+        uint32_t *order = t->redis.report_order + batch->first;
         uint32_t kept = 0;
         for (uint32_t n = 0; n < batch->count; n++) {
             struct report *report = &t->redis.round->reports[order[n]];
