@@ -264,19 +264,45 @@ static void log_joined(const struct fleet *fleet)
               plain_number(fleet->round.live_nodes, "node", "nodes"));
 }
 
-/* Begins a resync where the fleet has lost counts. */
-static void resync_if_lost(struct fleet *fleet)
+/* The log has one line at once, and then at most one in ten minutes: a Redis that evicts loses its data again and
+ * again. */
+static void log_lost(struct fleet *fleet, uint64_t monotonic_ns)
 {
+    struct round_schedule *schedule = &fleet->schedule;
+    if (!schedule->logged_lost || monotonic_ns >= schedule->logged_lost_ns + LOST_LINES_NS) {
+        fleet_log(
+            fleet, WEIR_LOG_WARNING,
+            "%s has lost its data (restarted empty, flushed, evicted, or another server): reporting all keys again",
+            fleet->transport->ops->server(fleet->transport));
+        schedule->logged_lost = true;
+        schedule->logged_lost_ns = monotonic_ns;
+    }
+}
+
+/*
+ * Begins a resync where the fleet has lost counts. If that happens again and again, as in a Redis that evicts, the
+ * table is reported at most every RESYNC_LEAST_NS: reports of all keys are what would fill that Redis. A caller of
+ * weir_sync waits for no pause.
+ */
+static void resync_if_lost(struct fleet *fleet, uint64_t monotonic_ns)
+{
+    struct round_schedule *schedule = &fleet->schedule;
     if (fleet->round.lost_state) {
         counter_add(&fleet->stats.redis_lost_state_count, 1);
-        fleet_log(fleet, WEIR_LOG_WARNING,
-                  "%s has lost its data (restarted empty, flushed, or another server): reporting all keys again",
-                  fleet->transport->ops->server(fleet->transport));
+        log_lost(fleet, monotonic_ns);
+        schedule->has_lost = true;
+    }
+    const bool rested = schedule->resynced_ns == 0 || monotonic_ns >= schedule->resynced_ns + RESYNC_LEAST_NS;
+    /* Not each time that sums fall short: they do until the other nodes have resynced too. */
+    const bool short_sums = fleet->merge.lost && fleet->gather.resync_cursor >= fleet->process->table.cell_count &&
+                            fleet->gather.interval_count > fleet->gather.resynced_at + RESYNC_EVERY;
+    if ((schedule->has_lost && (rested || full_sync_wanted(fleet))) || (short_sums && rested)) {
         gather_resync(fleet);
-        full_sync_restart(fleet);
-    } else if (fleet->merge.lost && fleet->gather.resync_cursor >= fleet->process->table.cell_count &&
-               fleet->gather.interval_count > fleet->gather.resynced_at + RESYNC_EVERY) {
-        gather_resync(fleet); /* not each time: until the other nodes have resynced too, sums keep falling short */
+        if (schedule->has_lost) {
+            full_sync_restart(fleet);
+        }
+        schedule->has_lost = false;
+        schedule->resynced_ns = monotonic_ns;
     }
 }
 
@@ -352,7 +378,7 @@ void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotoni
         log_joined(fleet);
     }
     hint_expected(fleet);
-    resync_if_lost(fleet);
+    resync_if_lost(fleet, monotonic_ns);
     tick_news(fleet->limiter, fleet_time(fleet, monotonic_ns));
     count_round(fleet, refused);
     trace_round(fleet, true);

@@ -150,6 +150,12 @@
 /* A resync that only sums call for comes at most once in so many intervals. Half, double: no effect. Judgement. */
 #define RESYNC_EVERY 16
 
+/* Resyncs are at least so far apart: between two of them a Redis that evicts has room for its other clients. */
+#define RESYNC_LEAST_NS (2 * NS_PER_S)
+
+/* How often the log says that the fleet has lost its data. */
+#define LOST_LINES_NS (600 * NS_PER_S)
+
 /* A resync reports the table in so many intervals. Half, double: no effect on "empty"; it spreads the load on Redis. */
 #define RESYNC_INTERVALS 4
 

@@ -398,7 +398,7 @@ static void test_a_redis_that_comes_back_empty_counts_as_one_loss(void **state)
         weir_stats stats;
         weir_get_stats(s.w, &stats);
         assert_int_equal(stats.redis_lost_state_count, losses);
-        assert_int_equal(lines_with(&s.log, "has lost its data"), losses);
+        assert_int_equal(lines_with(&s.log, "has lost its data"), 1); /* one in ten minutes */
         assert_int_equal(server_sum(&s.server, "weir:*:p:good:*"), 1);
     }
     setup_stop(&s);

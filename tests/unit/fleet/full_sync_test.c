@@ -107,6 +107,21 @@ static void test_news_that_waits_its_turn_is_told(void **state)
     expect_reported(&n, node, node->used);
 }
 
+/* Resyncs are two seconds apart, but where somebody waits for one. */
+static void test_a_fleet_that_lost_its_data_twice_is_told_all_at_once(void **state)
+{
+    (void) state;
+    struct nodes n;
+    struct node *node = start(&n, false);
+    for (int times = 0; times < 3; times++) {
+        loopback_fleet_flush(n.fleet);
+        ask_for_flush(node);
+        poll_until(&n, node, is_served);
+        assert_int_equal(counts(&n), node->used);
+    }
+    nodes_stop(&n);
+}
+
 static void test_what_is_used_behind_it_is_not_waited_for(void **state)
 {
     (void) state;
@@ -590,6 +605,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_news_that_waits_its_turn_is_told),
+        cmocka_unit_test(test_a_fleet_that_lost_its_data_twice_is_told_all_at_once),
         cmocka_unit_test(test_what_is_used_behind_it_is_not_waited_for),
         cmocka_unit_test(test_a_round_of_it_that_fails_is_told_again),
         cmocka_unit_test(test_reports_that_could_not_be_said_are_told_again),

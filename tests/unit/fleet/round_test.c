@@ -134,7 +134,7 @@ static void test_a_node_that_expects_too_few_nodes_writes_so_once(void **state)
     }
 }
 
-static void test_a_fleet_that_lost_its_data_is_a_warning_each_time(void **state)
+static void test_a_fleet_that_lost_its_data_is_a_warning_in_ten_minutes(void **state)
 {
     (void) state;
     const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
@@ -144,16 +144,46 @@ static void test_a_fleet_that_lost_its_data_is_a_warning_each_time(void **state)
     nodes_init(&n, &policy, 1);
     open_with_log(&n, 0, &log);
     pass(&n, 1000);
-    for (size_t losses = 0; losses < 3; losses++) {
-        assert_int_equal(log.count, 1 + losses);
-        assert_int_equal(load_relaxed(&n.node[0].w->fleet->stats.redis_lost_state_count), losses);
+    assert_int_equal(log.count, 1);
+    for (size_t losses = 1; losses <= 6; losses++) {
         loopback_fleet_flush(n.fleet);
         pass(&n, 1000);
-        expect_line(&log, 1 + losses, WEIR_LOG_WARNING,
-                    "fleet in memory has lost its data (restarted empty, flushed, or another server): reporting all "
-                    "keys again");
+        assert_int_equal(load_relaxed(&n.node[0].w->fleet->stats.redis_lost_state_count), losses);
+        assert_int_equal(log.count, losses < 6 ? 2 : 3);
+        expect_line(&log, losses < 6 ? 1 : 2, WEIR_LOG_WARNING,
+                    "fleet in memory has lost its data (restarted empty, flushed, evicted, or another server): "
+                    "reporting all keys again");
+        pass(&n, losses == 5 ? UINT64_C(600000) : 0); /* a line in ten minutes */
     }
-    assert_int_equal(log.count, 4);
+    nodes_stop(&n);
+}
+
+/* As a Redis does that evicts. */
+static void test_a_fleet_that_loses_its_data_on_and_on_is_told_it_at_its_pace(void **state)
+{
+    (void) state;
+    const weir_limit limit = limit_of(WEIR_FIXED_WINDOW, 100);
+    const weir_policy policy = policy_of(&limit);
+    struct nodes n;
+    nodes_start(&n, &policy, 1);
+    assert_int_equal(ask_freely(&n.node[0], 20), 20);
+    const struct fleet *fleet = n.node[0].w->fleet;
+    uint64_t resynced_at = fleet->gather.resynced_at;
+    uint64_t begun_ms = 0;
+    unsigned times = 0;
+    for (uint64_t ms = 10000; ms < 30000; ms += INTERVAL_MS) {
+        loopback_fleet_flush(n.fleet);
+        pass(&n, INTERVAL_MS);
+        if (fleet->gather.resynced_at != resynced_at) {
+            assert_true(ms - begun_ms >= 2000);
+            resynced_at = fleet->gather.resynced_at;
+            begun_ms = ms;
+            times++;
+        }
+    }
+    assert_in_range(times, 9, 10);
+    pass(&n, 2000 + RESYNC_MS);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
     nodes_stop(&n);
 }
 
@@ -278,7 +308,8 @@ int main(void)
         cmocka_unit_test(test_a_line_is_plain_and_not_too_long),
         cmocka_unit_test(test_each_node_writes_once_that_it_has_joined),
         cmocka_unit_test(test_a_node_that_expects_too_few_nodes_writes_so_once),
-        cmocka_unit_test(test_a_fleet_that_lost_its_data_is_a_warning_each_time),
+        cmocka_unit_test(test_a_fleet_that_lost_its_data_is_a_warning_in_ten_minutes),
+        cmocka_unit_test(test_a_fleet_that_loses_its_data_on_and_on_is_told_it_at_its_pace),
         cmocka_unit_test(test_refused_records_are_an_error_once_until_all_are_accepted_again),
         cmocka_unit_test(test_nodes_do_not_report_at_one_moment_after_an_outage),
         cmocka_unit_test(test_nodes_that_start_together_report_at_moments_of_their_own),
