@@ -45,7 +45,7 @@ static struct counts read_counts(const char *field)
     while (numbers < 4 && taken[numbers] != 0) {
         numbers++;
     }
-    const uint64_t most = INT64_MAX; /* scripts/counts.lua */
+    const uint64_t most = INT64_MAX - 1023; /* scripts/counts.lua */
     const bool whole = numbers != 0 && field[taken[numbers - 1]] == '\0';
     const bool negative = counts.net < 0 && (numbers < 3 || UINT64_C(0) - (uint64_t) counts.net > counts.refunds);
     if (!whole || negative || (counts.net > 0 && (uint64_t) counts.net > most) || counts.refunds > most) {
