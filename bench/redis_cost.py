@@ -149,7 +149,7 @@ class Subject:
             text = [count - acked] if added else []
         else:
             units_us = (count - acked) * UNIT_PS // 1000000 if added else 0
-            numbers_of_record = struct.pack("<ddddH", count if added else 0, 0, from_us, units_us, 1)
+            numbers_of_record = struct.pack("<dddddH", count if added else 0, 0, from_us, units_us, 0, 1)
             merged = b"" if added else struct.pack("<9d", count, asked, 0, 0, 0, acked or 0, 0, 0, 0)
             head = [now_us, numbers_of_record * len(keys), merged * len(keys), UNIT_PS, 60000]
             text = [count - acked, units_us] if added else []

@@ -25,7 +25,15 @@ local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
 -- The numbers of a field that is no plain number. A field that weir did not write counts as zeros.
 local function parse(field)
-    local count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) ?(%d*) ?(%d*)$')
+    local count, demand, refunds, reset = match(field, '^(%d+) (%d+)$') -- mostly; it takes a quarter less
+    if count then
+        count, demand = count + 0, demand + 0
+        if count > END then
+            return 0, 0, 0, 0
+        end
+        return count, demand > END and count or demand, 0, 0
+    end
+    count, demand, refunds, reset = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
     count, demand, refunds, reset = tonumber(count) or 0, tonumber(demand) or 0, tonumber(refunds) or 0, tonumber(reset) or 0
     if count + refunds < 0 or count > END or refunds > END then
         return 0, 0, 0, 0
