@@ -602,6 +602,68 @@ static void test_a_busy_bucket_lives_until_it_is_full_and_longer(void **state)
     redis_stop(&server, t);
 }
 
+/* Each of the three counts for itself: what is told late of one changes no sum. */
+static void test_what_is_told_late_of_a_count_changes_nothing(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        for (int late = 0; late < 3; late++) {
+            struct report r = report_of((enum report_kind) kind, "late", 100);
+            r.demand = 150;
+            r.refunds = 40;
+            assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+            r.count -= late == 0 ? 10 : 0;
+            r.demand -= late == 1 ? 10 : 0;
+            r.refunds -= late == 2 ? 10 : 0;
+            for (int times = 0; times < 2; times++) {
+                assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+                assert_int_equal(r.sum, 100);
+                assert_int_equal(r.sum_demand, 150);
+                assert_int_equal(r.sum_refunds, 40);
+                r = report_of((enum report_kind) kind, "late", 100); /* and the author's own are what they were */
+                r.demand = 150;
+                r.refunds = 40;
+            }
+            freeReplyObject(server_command(&server, "FLUSHALL"));
+        }
+    }
+    redis_stop(&server, t);
+}
+
+/* Units that were given back before a bucket was lost are in the time that the author has seen, whether it tells its
+ * known units or not. */
+static void test_a_bucket_that_is_lost_takes_no_refund_twice(void **state)
+{
+    (void) state;
+    struct server server;
+    struct transport *t = redis_start(&server, TIMEOUT_MS);
+    for (unsigned told = 0; told < 2; told++) {
+        struct report r = report_of(REPORT_BUCKET, "lost", 100);
+        r.refunds = 40;
+        assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+        assert_int_equal(r.tat_answer_us, NOW_US + 60 * 1000);
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+        r.acked = 100;
+        r.acked_refunds = r.known_refunds = 40;
+        r.known = told * 60;
+        r.tat_us = NOW_US + 60 * 1000;
+        r.refunds = 45;
+        for (int times = 0; times < 2; times++) {
+            assert_int_equal(tell(t, &r, 1), TRANSPORT_ROUND_DONE);
+            assert_int_equal(r.sum, 100);
+            assert_int_equal(r.sum_refunds, 45);
+            assert_int_equal(r.tat_answer_us, NOW_US + 55 * 1000);
+            r.acked_refunds = r.known_refunds = 45;
+            r.known = told * 55;
+            r.tat_us = r.tat_answer_us;
+        }
+        freeReplyObject(server_command(&server, "FLUSHALL"));
+    }
+    redis_stop(&server, t);
+}
+
 #define SUMMED 40 /* authors of a sum */
 
 /* True if a sum is this one, but that a double has rounded it with each report. */
@@ -736,6 +798,8 @@ int main(void)
         cmocka_unit_test(test_a_full_batch_has_room_for_a_rate_of_each_record),
         cmocka_unit_test(test_a_bucket_has_one_tat_whatever_its_rate_was),
         cmocka_unit_test(test_a_busy_bucket_lives_until_it_is_full_and_longer),
+        cmocka_unit_test(test_what_is_told_late_of_a_count_changes_nothing),
+        cmocka_unit_test(test_a_bucket_that_is_lost_takes_no_refund_twice),
         cmocka_unit_test(test_sums_go_on_above_what_a_double_has_exactly),
         cmocka_unit_test(test_a_field_with_more_asked_than_can_be_told_loses_that_alone),
         cmocka_unit_test(test_fields_that_are_not_weirs_count_as_nothing),

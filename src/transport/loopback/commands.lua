@@ -1,5 +1,6 @@
 -- SPDX-License-Identifier: Apache-2.0
--- The commands of Redis that the scripts use, over Lua's tables. tests/redis/commands_test.c holds them against a Redis.
+-- The commands of Redis that the scripts use, over Lua's tables. tests/redis/scripts_test.c, histories_test.c and
+-- agreement_test.c hold them against a Redis.
 --
 -- A hash is {fields = values by field, count = fields}; a value is a text, or the number that HINCRBY has left. A sorted
 -- set is {scores = scores by member, members = members in order}. Either may have until_ms, when it expires. Errors are
@@ -133,7 +134,6 @@ function commands.PEXPIRE(key, ttl_ms)
     local object = find(key)
     if object then
         object.until_ms = now_ms + tonumber(ttl_ms)
-        find(key)
     end
     return object and 1 or 0
 end

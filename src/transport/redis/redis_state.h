@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state of one transport over Redis, which the files of this folder share. No other file includes this header.
+ * The state of one transport over Redis, which the files of this folder share, and transport/loopback, whose transport
+ * makes the same calls. No other file includes this header.
  *
  *   redis.c        the functions of struct transport_ops; gives replies and lost connections to batch.c and topology.c
  *   batch.c        the script calls of a round: where they are sent, what their answers lead to, when they are repeated

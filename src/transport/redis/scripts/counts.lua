@@ -15,6 +15,7 @@
 -- a record that exists. What is done for every record stands in files of statements, counts_add.lua, counts_merge.lua,
 -- counts_write.lua, counts_answer.lua and counts_refused.lua. As functions they would take 5 to 16 percent more
 -- instructions per report.
+
 -- The largest number below 2^63. HINCRBY counts exactly up to there; a count that is read above 2^53 is rounded to the
 -- 16th digit.
 local END = 9223372036854774784
