@@ -10,7 +10,7 @@ once a pass, one after another; given are the least of PASSES passes, as whateve
 the median of "in all" beside it. "ratio" is "in all" to the baseline of the same run: INCRBY and PEXPIRE, pipelined, which
 is what a limiter that pushes increments sends for a key; new records to new keys.
 
-Rows: a record that is new to Redis; one that is there, of 1, 4 or 16 nodes, and the report has new units; one of a key
+Rows: a record that is new to Redis; one that is there, of 1 to 600 nodes, and the report has new units; one of a key
 over its limit, whose counts of what was asked and admitted differ; a report that repeats what Redis has ("repeated"), and
 one whose answer was lost and whose node does not know it ("answer lost"); and a bucket that was full again before the
 report ("full"). Sliding logs of 4 nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window.
@@ -40,12 +40,13 @@ SCRIPTS = ADAPTER / "scripts"
 BATCH = 500
 RECORDS = 5000
 PASSES = 11
-NODES = (1, 4, 16)
+NODES = (1, 4, 16, 64, 200, 600)
+PART_NODES = 150  # src/fleet/tuning.h
 LIFE_MS = 600000
 NOW_US = 1760000000000000
 UNIT_PS = 1000000000  # a thousand units a second
 OVER, REPEATED, LOST, FULL = ", over its limit", ", repeated", ", answer lost", ", full"
-STATES = ((1, ""), (4, ""), (16, ""), (4, OVER), (4, REPEATED), (4, LOST))
+STATES = tuple((nodes, "") for nodes in NODES) + ((4, OVER), (600, OVER), (4, REPEATED), (4, LOST))
 BUCKET_STATES = ((4, FULL),)
 LOG_UNITS = (10, 100, 1000, 10000, 65536)
 LOG_REPORTS = 40  # of a log a pass
@@ -127,7 +128,10 @@ def record(kind, number, generation):
 
 
 def author(node, number):
-    return f"{node * 7919 + 11:012x}.{number + 1:x}"
+    """As src/transport/author.h: three bytes of the node, and three of the key's stay there."""
+    def digits(value):
+        return bytes(digit + 5 + (digit + 5 >= 58) for digit in (value % 250, value // 250 % 250, value // 62500 % 250))
+    return digits(node * 7919 + 11) + digits(node * 104729 + number + 1)
 
 
 class Subject:
@@ -136,22 +140,30 @@ class Subject:
     def __init__(self, redis, scripts, kind):
         self.redis = redis
         self.kind = kind
+        self.set_fleet(1)
         self.sha = redis.call("SCRIPT", "LOAD", code(scripts / f"report_{kind}.lua")).decode()
+
+    def set_fleet(self, nodes):
+        """How many nodes the fleet has whose reports come next. To make the records of a large one takes long."""
+        self.nodes = nodes
+        self.records = RECORDS if nodes <= 16 else RECORDS // 5
 
     def batch(self, numbers, generation, node, count, acked, asked, from_us, now_us):
         """The words of one call, as src/transport/redis/script_call.c puts them. acked None: the reports are merged."""
         added = acked is not None and asked == count and (self.kind == "window" or acked != 0)
         keys = [record(self.kind, n, generation) for n in numbers]
+        # As src/fleet/round.c chooses it in a fleet of this size.
+        part = node % max(self.nodes // PART_NODES, 1) or ""
         if self.kind == "window":
             number = 0 if not added else -count if acked == 0 else count
             merged = b"" if added else struct.pack("<ddddd", count, asked, 0, 0, 0)
-            head = [struct.pack("<d", number) * len(keys), struct.pack("<H", 1) * len(keys), merged * len(keys), LIFE_MS]
+            head = [part, struct.pack("<d", number) * len(keys), struct.pack("<H", 1) * len(keys), merged * len(keys), LIFE_MS]
             text = [count - acked] if added else []
         else:
             units_us = (count - acked) * UNIT_PS // 1000000 if added else 0
             numbers_of_record = struct.pack("<dddddH", count if added else 0, 0, from_us, units_us, 0, 1)
             merged = b"" if added else struct.pack("<9d", count, asked, 0, 0, 0, acked or 0, 0, 0, 0)
-            head = [now_us, numbers_of_record * len(keys), merged * len(keys), UNIT_PS, 60000]
+            head = [part, now_us, numbers_of_record * len(keys), merged * len(keys), UNIT_PS, 60000]
             text = [count - acked, units_us] if added else []
         argv = [word for n in numbers for word in (author(node, n), *text)]
         return pack("EVALSHA", self.sha, len(keys), *keys, *head, *argv)
@@ -164,7 +176,7 @@ class Subject:
         acked = before and 1000 + 25 * before
         now_us = NOW_US + step * (5000000 if full else 20000)
         return [self.batch(range(first, first + BATCH), generation, node, count, acked, asked, now_us, now_us)
-                for first in range(0, RECORDS, BATCH)]
+                for first in range(0, self.records, BATCH)]
 
     def run(self, generation, node=0, step=0, before=0, over=False, full=False):
         """us per report of the scripts, and in all."""
@@ -174,17 +186,22 @@ class Subject:
             answer = self.redis.send(batch, 1)[0]
             if len(answer) < BATCH or -2 in answer:
                 raise RuntimeError("a report was refused")
-        return [(self.redis.script_us() - script_us) / RECORDS, (self.redis.cpu_us() - cpu_us) / RECORDS]
+        return [(self.redis.script_us() - script_us) / self.records, (self.redis.cpu_us() - cpu_us) / self.records]
 
     def memory(self, nodes, over=False):
         """Bytes of a record, with its name and its entry in the key space: by the growth of used_memory, and by MEMORY USAGE."""
         self.redis.call("FLUSHALL")
+        self.set_fleet(nodes)
         before = int(self.redis.info("memory")["used_memory"])
         for node in range(nodes):
             self.run(0, node, 1, 0, over)
         grown = int(self.redis.info("memory")["used_memory"]) - before
         name = record(self.kind, 0, 0)
-        return (grown / RECORDS, self.redis.call("MEMORY", "USAGE", name, "SAMPLES", 0),
+        names = [name]
+        if nodes >= 2 * PART_NODES:
+            mark = self.redis.call("HGET", name, "mark").decode()
+            names += [f"{name[:10]}{{{part}.{mark}}}" for part in range(1, nodes // PART_NODES)]
+        return (grown / self.records, sum(self.redis.call("MEMORY", "USAGE", name, "SAMPLES", 0) for name in names),
                 self.redis.call("OBJECT", "ENCODING", name).decode())
 
     def traffic(self):
@@ -197,7 +214,7 @@ class Subject:
         before = read()
         for batch in batches:
             self.redis.send(batch, 1)
-        return [(b - a) / RECORDS for a, b in zip(before, read())]
+        return [(b - a) / self.records for a, b in zip(before, read())]
 
 
 class Log:
@@ -266,12 +283,14 @@ class Row:
 
 
 def report(subject, generation, nodes, title, step):
-    """One pass of a row: the nodes report in turn."""
+    """One pass of a row: the nodes report in turn, from the middle one on: Redis looks through small records from their beginning."""
+    subject.set_fleet(nodes)
+    subject.set_fleet(nodes)
     if title == REPEATED:
         return subject.run(generation, 0, 1, None)
     if title == LOST:
         return subject.run(generation, 0, 1, 0.5)
-    return subject.run(generation, step % nodes, step, max(step - nodes, 1), title == OVER, title == FULL)
+    return subject.run(generation, (nodes // 2 + step) % nodes, step, max(step - nodes, 1), title == OVER, title == FULL)
 
 
 def rows_of(redis, subjects, logs):
@@ -284,6 +303,7 @@ def rows_of(redis, subjects, logs):
         rows.append(Row(f"{subject.kind}, new", lambda step, s=subject: s.run(step), new))
         for nodes, title in STATES + BUCKET_STATES * (subject.kind == "bucket"):
             generation += 1
+            subject.set_fleet(nodes)
             for node in range(nodes):
                 subject.run(generation, node, 1, 0, title == OVER, title == FULL)
             rows.append(Row(f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",

@@ -12,6 +12,7 @@
 
 #include "algorithm/window.h"
 #include "inside.h"
+#include "transport/author.h"
 #include "transport/loopback/loopback.h"
 
 /* How long all nodes may take to report what they have, after all faults. */
@@ -118,9 +119,8 @@ static void gather_one(void *arg, const char *record, const char *author, uint64
     (void) next_part(&rest, &length); /* the policy: only one policy is asked */
     const size_t key = strtoul(rest + 1, NULL, 10);
     (void) next_part(&rest, &length);
-    const size_t id_length = strcspn(author, ".");
     unsigned node = 0;
-    while (node < sim->options.nodes && strncmp(sim->nodes[node].id, author, id_length) != 0) {
+    while (node < sim->options.nodes && !author_is_of(author, sim->nodes[node].id)) {
         node++;
     }
     if (limit == sim->limits || key >= sim->options.keys || node == sim->options.nodes) {

@@ -45,20 +45,6 @@ static inline size_t hex_write(char *out, const void *bytes, size_t length)
     return 2 * length;
 }
 
-/* Writes a number without leading zeros, terminated (17 bytes at most); returns its length. */
-static inline size_t hex_write_number(char *out, uint64_t value)
-{
-    size_t length = 1;
-    while (length < 16 && value >> (4 * length) != 0) {
-        length++;
-    }
-    for (size_t i = 0; i < length; i++) {
-        out[i] = hex_digit(value >> (4 * (length - 1 - i)));
-    }
-    out[length] = '\0';
-    return length;
-}
-
 /* The value of one digit; -1: not a digit. */
 static inline int hex_read_digit(char c)
 {

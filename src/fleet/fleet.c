@@ -14,14 +14,17 @@
 #include "process/process.h"
 #include "thread/rcu_lane.h"
 #include "thread/tick.h"
+#include "transport/author.h"
 
-/* 12 random hexadecimal digits. */
+/* 12 random hexadecimal digits, of which the first six can be read from the name of an author (author.h). */
 static int make_node_id(struct fleet *fleet)
 {
     unsigned char id[6];
-    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
-        return -errno;
-    }
+    do {
+        if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
+            return -errno;
+        }
+    } while ((unsigned) id[0] << 16 >= AUTHOR_DIGITS);
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
     }

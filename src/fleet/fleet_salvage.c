@@ -27,6 +27,7 @@ static void keep_node(struct fleet *fleet, const struct fleet *old)
 {
     if (strnlen(old->node, sizeof(old->node)) == ID_DIGITS && strspn(old->node, "0123456789abcdef") == ID_DIGITS) {
         memcpy(fleet->node, old->node, sizeof(fleet->node));
+        fleet->part = old->part <= NODES_MOST ? old->part : 0;
     }
 }
 

@@ -18,6 +18,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -85,6 +86,7 @@ static void fill_heartbeat(struct fleet *fleet, bool asks, uint64_t monotonic_ns
     struct round *round = &fleet->round;
     round->reports = fleet->batch.reports;
     round->node = fleet->node;
+    round->part = fleet->part != 0 ? fleet->part - 1 : 0;
     round->suspect_ms = NODE_SUSPECT_INTERVALS * fleet->interval_ms;
     round->leaves = fleet->leaves;
     round->asks = asks;
@@ -257,6 +259,18 @@ static void hint_expected(struct fleet *fleet)
               fleet->round.live_nodes, is, part, fleet->round.live_nodes, fleet->round.live_nodes);
 }
 
+/*
+ * The authors of a large fleet are in several parts of a record, each of which Redis keeps small. A node belongs to one
+ * part for good, as its counts are there.
+ */
+static void choose_part(struct fleet *fleet)
+{
+    const uint32_t nodes = (uint32_t) max_u64(fleet->round.live_nodes, fleet->expected_nodes);
+    if (fleet->part == 0) {
+        fleet->part = 1 + (uint32_t) (strtoull(fleet->node, NULL, 16) % max_u64(nodes / PART_NODES, 1));
+    }
+}
+
 static void log_joined(const struct fleet *fleet)
 {
     fleet_log(fleet, WEIR_LOG_INFO, "%s: joined the fleet as node %s (%s), %" PRIu32 " live %s",
@@ -355,6 +369,7 @@ void round_finish(struct fleet *fleet, struct policy_set *set, uint64_t monotoni
     fleet->schedule.under_way = false;
     const bool first_time = !fleet->clock.known;
     hear_of_nodes(fleet, monotonic_ns);
+    choose_part(fleet);
     spread_rounds(fleet);
     fleet->news.good_ns = monotonic_ns;
     fleet->news.begun_ns = fleet->schedule.begun_ns;

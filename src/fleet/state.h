@@ -43,6 +43,7 @@ struct fleet {
     void (*nap)(void); /* lets the threads run that share the processor; NULL: the thread is the host's own */
     char prefix[PREFIX_MAX + 1];
     char node[NODE_ID_SIZE]; /* random, hexadecimal: the author of this node's reports */
+    uint32_t part;           /* of the fleet, to which this node belongs for good: 1 and up; 0: not known yet */
     char name[64];           /* for people */
     uint32_t interval_ms;
     uint32_t expected_nodes; /* as configured */

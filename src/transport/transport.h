@@ -36,9 +36,9 @@
 #include "algorithm/history.h"
 #include "policy/override_set.h"
 
-/* Bytes with the 0: of a record's name, with prefix, policy and key; and of an author, two ids in hexadecimal. */
+/* Bytes with the 0: of a record's name, with prefix, policy and key; and of an author (author.h), or a longer name. */
 #define REPORT_RECORD_SIZE 352
-#define REPORT_AUTHOR_SIZE 32
+#define REPORT_AUTHOR_SIZE 16
 
 /* One for each server: 64 primaries of a Cluster and 16 seeds. */
 #define TRANSPORT_MAX_POLLFDS 80
@@ -79,7 +79,7 @@ struct report {
     /* Set by the caller. */
     enum report_kind kind;
     char record[REPORT_RECORD_SIZE]; /* the record's full name, terminated */
-    char author[REPORT_AUTHOR_SIZE]; /* id of the node, and incarnation of the key there; no ':' and no space */
+    char author[REPORT_AUTHOR_SIZE]; /* of the node, and of the key's incarnation there (author.h) */
     uint64_t count;                  /* units that the author admitted, cumulative */
     uint64_t demand;                 /* units that were requested of the author, admitted or not, cumulative */
     uint64_t refunds;                /* units that were given back to the author, cumulative */
@@ -142,6 +142,7 @@ struct round {
     struct report *reports;
     size_t report_count;
     const char *node;          /* this node's id */
+    uint32_t part;             /* of a large fleet, to which the node belongs for good; 0: the first nodes' */
     uint32_t suspect_ms;       /* without a heartbeat for so long the node is suspect: it has failed or is cut off */
     uint32_t node_lifetime_ms; /* without a heartbeat for so long the node has failed */
     uint64_t fleet_ns;         /* fleet time by this node; 0: it knows none */

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transport/author.h"
+
 #define START_LIMIT_NS (30 * SECOND)
 #define MAX_OPTIONS    16
 
@@ -334,14 +336,6 @@ struct record {
     size_t authors;
 };
 
-/* An author is a node's id, a point, and a number: hexadecimal. Its fields: its name, and name:what. */
-static size_t author_length(const char *field)
-{
-    const size_t id = strspn(field, "0123456789abcdef");
-    const size_t number = field[id] == '.' ? strspn(field + id + 1, "0123456789abcdef") : 0;
-    return id != 0 && number != 0 ? id + 1 + number : 0;
-}
-
 /* All that these tests know of the fields of records. False: it is none, or a log. */
 static bool record_read(redisContext *c, const char *key, struct record *out)
 {
@@ -352,11 +346,10 @@ static bool record_read(redisContext *c, const char *key, struct record *out)
     for (size_t i = 0; all->type == REDIS_REPLY_ARRAY && i + 1 < all->elements; i += 2) {
         const char *field = all->element[i]->str;
         const uint64_t value = strtoull(all->element[i + 1]->str, NULL, 10);
-        const char *after = field + author_length(field);
         if (strcmp(field, "sum") == 0) {
             out->sum = value;
             found = true;
-        } else if (after != field && *after == '\0') {
+        } else if (strlen(field) == AUTHOR_LENGTH && strchr(field, ':') == NULL) {
             /* "count", "count asked" or "count asked back reset" */
             char *rest = NULL;
             out->counted += strtoull(all->element[i + 1]->str, &rest, 10);

@@ -82,7 +82,7 @@ static void report_by(struct logs *l, int by, uint32_t count, struct report *r, 
     memset(history, 0, sizeof(*history));
     (void) snprintf(r->record, sizeof(r->record), "%s", record);
     (void) snprintf(history->demand_record, sizeof(history->demand_record), "%s", hash);
-    (void) snprintf(r->author, sizeof(r->author), "%012x.1", by);
+    (void) snprintf(r->author, sizeof(r->author), "%c%x", 255 - (int) by, by); /* as other bytes as real names have */
     history->first = author->end;
     history->time_count = count;
     uint64_t time_us = l->now_us / AUTHORS * AUTHORS + (uint64_t) by;

@@ -372,7 +372,7 @@ def test_fields_that_weir_has_not_written_count_as_for_nodes():
         name = told(redis, "fixed", "x")["limits"][0]["record"]["name"]
         for sum_field, used in (("12", 12), ("12 20", 12), ("-3 20 4", 0), ("8 20 4", 8), ("zzz", 0), ("12 x", 0), ("", 0), ("-1", 0),
                                 ("99999999999999999999", 0), ("9223372036854775807", 0), ("\x1b[31m", 0)):
-            redis.call("HSET", name, "sum", sum_field, "a\x1b[31m.1", "7", "noincarnation", "8 9")
+            redis.call("HSET", name, "sum", sum_field, "a\x1b[31m", "7", "noincarnation", "8 9")
             seen = explain_data(redis, "fixed", "x")
             assert seen["limits"][0]["count"] == used, (sum_field, seen)
             out, _ = explain(redis, "fixed", "x")
@@ -380,12 +380,26 @@ def test_fields_that_weir_has_not_written_count_as_for_nodes():
         for field, admitted, demand, refunds in (("7", 7, 7, 0), ("0", 0, 0, 0), ("0 50", 0, 50, 0), ("8 9", 8, 9, 0), ("8 9 3", 8, 9, 3), ("8 9 3 1", 8, 9, 3),
                                                  ("8 9 3 1 5", 0, 0, 0), ("-1 9", 0, 0, 0), ("-4 9 3", 0, 0, 0), ("8 9x", 0, 0, 0), ("8 ", 0, 0, 0)):
             redis.call("DEL", name)
-            redis.call("HSET", name, "sum", "1", "abc.1", field)
+            redis.call("HSET", name, "sum", "1", "abc", field)
             part, = explain_data(redis, "fixed", "x")["limits"][0]["record"]["nodes"]
             assert part | {"node": "abc", "admitted": admitted, "demand": demand, "refunds": refunds} == part, (field, part)
         redis.call("DEL", name)
         redis.call("ZADD", "weir:nodes", "inf", "!1", "5", "junk", "-1", "a:1:2", "7", "n:600:9999999999", "9", "x" * 99 + ":1:2")
         assert explain_data(redis, "fixed", "x")["nodes"] == []
+
+
+def test_the_counts_of_all_parts_of_a_record_are_told():
+    """Authors are named by three bytes of the node and three of the key's stay there; here of those that are typed easily."""
+    with Redis() as redis:
+        name = told(redis, "fixed", "x")["limits"][0]["record"]["name"]
+        part = name[:name.index("}") + 1] + "{12.77}"
+        redis.call("ZADD", "weir:nodes", "inf", "!1", "5", "1ea3e0aaaaaa:600:20000")
+        redis.call("HSET", name, "mark", "77", "sum", "23", "parts", ",12,3,", "%%%abc", "5", "%%&abc", "6", "part:9", "100")
+        redis.call("HSET", part, "%%%abd", "7", "%%'%%%", "5 9")
+        seen = {part["node"]: (part["admitted"], part["demand"]) for part in explain_data(redis, "fixed", "x")["limits"][0]["record"]["nodes"]}
+        assert seen == {"1ea3e0aaaaaa": (12, 12), "1f9804...": (6, 6), "208c28...": (5, 9)}, seen
+        redis.call("SET", part, "text")
+        assert len(explain_data(redis, "fixed", "x")["limits"][0]["record"]["nodes"]) == 2
 
 
 def test_a_node_that_is_gone_is_told():

@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/numbers.h"
+#include "transport/author.h"
 
 /* The member of a sliding log that marks a reset. */
 static const char reset_member[] = "!reset";
@@ -59,13 +60,27 @@ static struct counts read_counts(const char *field)
 
 #define NUMBER_END (UINT64_C(1) << 53) /* of what the scripts have exactly */
 
-/* The part of an author "node.incarnation", or of any other text, which is then a node's name. NULL: no memory. */
-static struct record_part *part_of(struct key_record *record, const char *author)
+/* Names the node of an author: a node that is there by its id, another one by the first digits of its id, and whatever
+ * else stands in the record as it stands there. */
+static void name_node(const struct fleet_nodes *nodes, const char *author, char out[FLEET_NODE_SIZE])
+{
+    if (!author_is_name(author)) {
+        (void) snprintf(out, FLEET_NODE_SIZE, "%s", author);
+        return;
+    }
+    (void) snprintf(out, FLEET_NODE_SIZE, "%06" PRIx32 "...", author_node(author));
+    for (size_t i = 0; i < nodes->count; i++) {
+        if (author_is_of(author, nodes->all[i].id)) {
+            (void) snprintf(out, FLEET_NODE_SIZE, "%s", nodes->all[i].id);
+        }
+    }
+}
+
+/* The part of an author's node. NULL: no memory. */
+static struct record_part *part_of(struct key_record *record, const struct fleet_nodes *nodes, const char *author)
 {
     char node[FLEET_NODE_SIZE];
-    const char *dot = strrchr(author, '.');
-    const int length = dot != NULL ? (int) (dot - author) : (int) strnlen(author, sizeof(node) - 1);
-    (void) snprintf(node, sizeof(node), "%.*s", length, author);
+    name_node(nodes, author, node);
     for (size_t i = 0; i < record->part_count; i++) {
         if (strcmp(record->parts[i].node, node) == 0) {
             return &record->parts[i];
@@ -143,8 +158,32 @@ static void take_sums(struct key_record *out, const redisReply *reply)
 
 static bool is_author(const char *name)
 {
-    return strcmp(name, "sum") != 0 && strcmp(name, "unit") != 0 && strcmp(name, "base") != 0 &&
-           strncmp(name, "tat:", 4) != 0;
+    static const char *const others[] = {"sum", "unit", "base", "mark", "parts"};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (strcmp(name, others[i]) == 0) {
+            return false;
+        }
+    }
+    return strchr(name, ':') == NULL;
+}
+
+/* Takes the counts of the authors of a hash. */
+static bool take_counts(struct key_record *out, const redisReply *reply, const struct fleet_nodes *nodes,
+                        weir_error *error)
+{
+    for (size_t i = 0; i < reply->elements; i += 2) {
+        if (is_author(reply->element[i]->str)) {
+            const struct counts counts = read_counts(reply->element[i + 1]->str);
+            struct record_part *part = part_of(out, nodes, reply->element[i]->str);
+            if (part == NULL) {
+                return fail_memory(error);
+            }
+            part->admitted = saturating_add(part->admitted, (uint64_t) counts.net);
+            part->demand = saturating_add(part->demand, counts.demand);
+            part->refunds = saturating_add(part->refunds, counts.refunds);
+        }
+    }
+    return true;
 }
 
 /* Asks for a record. NULL: no answer, or one of another type, which `record` then says. */
@@ -169,28 +208,28 @@ static redisReply *ask(struct redis_link *link, struct key_record *record, int a
     return reply;
 }
 
-bool key_record_read_counts(struct redis_link *link, struct key_record *out, weir_error *error)
+bool key_record_read_counts(struct redis_link *link, struct key_record *out, const struct fleet_nodes *nodes,
+                            weir_error *error)
 {
     const char *call[] = {"HGETALL", out->name};
     redisReply *reply = ask(link, out, 2, call, error);
     if (reply == NULL) {
         return out->wrong_type;
     }
-    bool good = true;
     out->exists = reply->elements != 0;
     take_sums(out, reply);
-    for (size_t i = 0; i < reply->elements && good; i += 2) {
-        if (is_author(reply->element[i]->str)) {
-            const struct counts counts = read_counts(reply->element[i + 1]->str);
-            struct record_part *part = part_of(out, reply->element[i]->str);
-            if (part == NULL) {
-                good = fail_memory(error);
-            } else {
-                part->admitted = saturating_add(part->admitted, (uint64_t) counts.net);
-                part->demand = saturating_add(part->demand, counts.demand);
-                part->refunds = saturating_add(part->refunds, counts.refunds);
-            }
-        }
+    bool good = take_counts(out, reply, nodes, error);
+    const char *mark = field_of(reply, "mark");
+    const char *parts = mark != NULL ? field_of(reply, "parts") : NULL;
+    for (; good && parts != NULL && *parts == ',' && parts[1] != '\0'; parts = strchr(parts + 1, ',')) {
+        struct key_record part = {.exists = false};
+        const int stem = (int) strcspn(out->name, "}");
+        (void) snprintf(part.name, sizeof(part.name), "%.*s}{%lu.%.40s}", stem, out->name, strtoul(parts + 1, NULL, 10),
+                        mark);
+        const char *ask_part[] = {"HGETALL", part.name};
+        redisReply *authors = ask(link, &part, 2, ask_part, error);
+        good = authors != NULL ? take_counts(out, authors, nodes, error) : part.wrong_type;
+        freeReplyObject(authors);
     }
     freeReplyObject(reply);
     sort_parts(out);
@@ -198,7 +237,8 @@ bool key_record_read_counts(struct redis_link *link, struct key_record *out, wei
 }
 
 /* Takes the members {author:number, time, ...}. */
-static bool take_units(struct key_record *out, const redisReply *reply, weir_error *error)
+static bool take_units(struct key_record *out, const redisReply *reply, const struct fleet_nodes *nodes,
+                       weir_error *error)
 {
     out->times_us = calloc(reply->elements / 2 + 1, sizeof(*out->times_us));
     if (out->times_us == NULL) {
@@ -217,7 +257,7 @@ static bool take_units(struct key_record *out, const redisReply *reply, weir_err
         }
         const char *colon = strrchr(member, ':');
         (void) snprintf(author, sizeof(author), "%.*s", colon != NULL ? (int) (colon - member) : 0, member);
-        struct record_part *part = part_of(out, author);
+        struct record_part *part = part_of(out, nodes, author);
         if (part == NULL) {
             return fail_memory(error);
         }
@@ -229,7 +269,8 @@ static bool take_units(struct key_record *out, const redisReply *reply, weir_err
 }
 
 /* Takes the hash of authors: "demand time units". */
-static bool take_authors(struct key_record *out, const redisReply *reply, weir_error *error)
+static bool take_authors(struct key_record *out, const redisReply *reply, const struct fleet_nodes *nodes,
+                         weir_error *error)
 {
     for (size_t i = 0; i < reply->elements; i += 2) {
         uint64_t demand = 0;
@@ -239,7 +280,7 @@ static bool take_authors(struct key_record *out, const redisReply *reply, weir_e
             demand >= REPORT_HISTORY_DEMAND || reported > NUMBER_END) {
             demand = reported = 0;
         }
-        struct record_part *part = part_of(out, reply->element[i]->str);
+        struct record_part *part = part_of(out, nodes, reply->element[i]->str);
         if (part == NULL) {
             return fail_memory(error);
         }
@@ -250,8 +291,8 @@ static bool take_authors(struct key_record *out, const redisReply *reply, weir_e
     return true;
 }
 
-bool key_record_read_log(struct redis_link *link, struct key_record *out, const char *demand_record, uint64_t most,
-                         weir_error *error)
+bool key_record_read_log(struct redis_link *link, struct key_record *out, const struct fleet_nodes *nodes,
+                         const char *demand_record, uint64_t most, weir_error *error)
 {
     char first[24];
     (void) snprintf(first, sizeof(first), "-%" PRIu64, most + 1); /* and the mark of a reset */
@@ -261,13 +302,13 @@ bool key_record_read_log(struct redis_link *link, struct key_record *out, const 
         return out->wrong_type;
     }
     out->exists = reply->elements != 0;
-    bool good = take_units(out, reply, error);
+    bool good = take_units(out, reply, nodes, error);
     freeReplyObject(reply);
     struct key_record authors = {.exists = false};
     (void) snprintf(authors.name, sizeof(authors.name), "%s", demand_record);
     const char *demand[] = {"HGETALL", demand_record};
     reply = good ? ask(link, &authors, 2, demand, error) : NULL;
-    good = good && (reply != NULL ? take_authors(out, reply, error) : authors.wrong_type);
+    good = good && (reply != NULL ? take_authors(out, reply, nodes, error) : authors.wrong_type);
     freeReplyObject(reply);
     sort_parts(out);
     return good;

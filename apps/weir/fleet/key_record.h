@@ -34,12 +34,14 @@ struct key_record {
     uint64_t reset_us; /* units up to this time are reset; 0: none */
 };
 
-/* Reads the hash of a window or a bucket. `out->name` is set. False: no answer, and `error` has a sentence. */
-bool key_record_read_counts(struct redis_link *link, struct key_record *out, weir_error *error);
+/* Reads a window or a bucket. `out->name` is set. `nodes`: whose authors these are. False: no answer, and `error` has a
+ * sentence. */
+bool key_record_read_counts(struct redis_link *link, struct key_record *out, const struct fleet_nodes *nodes,
+                            weir_error *error);
 
 /* Reads the sorted set of a sliding log, at most its `most` latest units, and the hash of its authors. */
-bool key_record_read_log(struct redis_link *link, struct key_record *out, const char *demand_record, uint64_t most,
-                         weir_error *error);
+bool key_record_read_log(struct redis_link *link, struct key_record *out, const struct fleet_nodes *nodes,
+                         const char *demand_record, uint64_t most, weir_error *error);
 
 void key_record_free(struct key_record *record);
 

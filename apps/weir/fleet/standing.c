@@ -25,7 +25,8 @@ static void name_window(struct key_record *record, const char *name, uint64_t nu
     (void) snprintf(record->name, sizeof(record->name), "%.*s:%" PRIu64, REPORT_RECORD_SIZE - 22, name, number);
 }
 
-static bool read_records(struct standing *s, struct redis_link *link, const struct fleet_key *key, weir_error *error)
+static bool read_records(struct standing *s, struct redis_link *link, const struct fleet_key *key,
+                         const struct fleet_nodes *nodes, weir_error *error)
 {
     char name[REPORT_RECORD_SIZE];
     char demand[REPORT_RECORD_SIZE];
@@ -34,14 +35,15 @@ static bool read_records(struct standing *s, struct redis_link *link, const stru
     case RULE_WINDOW:
         name_window(&s->now, name, s->window_number);
         name_window(&s->before, name, s->window_number - 1);
-        return key_record_read_counts(link, &s->now, error) && key_record_read_counts(link, &s->before, error);
+        return key_record_read_counts(link, &s->now, nodes, error) &&
+               key_record_read_counts(link, &s->before, nodes, error);
     case RULE_HISTORY:
         memcpy(s->now.name, name, sizeof(name));
         record_text_write_demand(demand, key->prefix, s->limit, name);
-        return key_record_read_log(link, &s->now, demand, s->rule.history_max, error);
+        return key_record_read_log(link, &s->now, nodes, demand, s->rule.history_max, error);
     case RULE_BUCKET:
         memcpy(s->now.name, name, sizeof(name));
-        return key_record_read_counts(link, &s->now, error);
+        return key_record_read_counts(link, &s->now, nodes, error);
     }
     return false;
 }
@@ -139,7 +141,7 @@ bool standing_read(struct standing *out, struct redis_link *link, const struct f
         out->end_ns = span.end_ns;
         out->ends_after_ns = span.end_ns - now_ns;
     }
-    return read_records(out, link, key, error) && judge(out, key, now_ns, cost, error);
+    return read_records(out, link, key, nodes, error) && judge(out, key, now_ns, cost, error);
 }
 
 void standing_free(struct standing *standing)

@@ -16,6 +16,7 @@
 #include "fleet/keys/record_text.h"
 #include "fleet/tuning.h"
 #include "policy/override_set.h"
+#include "transport/author.h"
 #include "transport/redis/redis.h"
 #include "transport/transport.h"
 
@@ -129,7 +130,7 @@ static void fill(struct resetting *r, const struct fleet_key *key, const struct 
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(r->node + 2 * i, 3, "%02x", id[i]);
     }
-    (void) snprintf(r->author, sizeof(r->author), "%s.1", r->node);
+    author_write(r->author, r->node, 1);
     r->round = (struct round){.reports = r->reports,
                               .node = r->node,
                               .suspect_ms = NODE_SUSPECT_INTERVALS,

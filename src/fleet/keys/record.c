@@ -4,19 +4,11 @@
 
 #include <string.h>
 
-#include "base/digits.h"
 #include "fleet/keys/record_text.h"
 #include "fleet/state.h"
 #include "policy/policy_names.h"
 #include "process/key_name.h"
-
-/* Appends a text; returns its end. */
-static char *append(char *to, const char *text)
-{
-    const size_t length = strlen(text);
-    memcpy(to, text, length + 1);
-    return to + length;
-}
+#include "transport/author.h"
 
 /* Of keys that are bytes. */
 static const weir_key_form no_form;
@@ -74,6 +66,6 @@ struct report *record_add(struct fleet *fleet, uint32_t cell, const struct sync_
     *source = &fleet->batch.sources[index];
     /* All but the record's name, which is long, and written next. */
     memset(report->author, 0, sizeof(*report) - offsetof(struct report, author));
-    (void) hex_write_number(append(append(report->author, fleet->node), "."), sync->incarnation);
+    author_write(report->author, fleet->node, sync->incarnation);
     return report;
 }

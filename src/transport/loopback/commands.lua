@@ -63,14 +63,14 @@ local function text(value)
     return format(value % 1 == 0 and value > -MOST and value < MOST and '%d' or '%.17g', value)
 end
 
--- The number of the first member that is not before this one.
+-- The number of the first member that is not before this one; nil: that has a larger score.
 local function place(set, score, member)
     local scores, members = set.scores, set.members
     local low, high = 1, #members + 1
     while low < high do
         local middle = math.floor((low + high) / 2)
         local other = scores[members[middle]]
-        if other < score or (other == score and members[middle] < member) then
+        if other < score or (other == score and (not member or members[middle] < member)) then
             low = middle + 1
         else
             high = middle
@@ -106,8 +106,7 @@ end
 local function between(set, least, most)
     local low, low_out = bound(least)
     local high, high_out = bound(most)
-    local from, to = place(set, low, low_out and '\255' or ''), place(set, high, high_out and '' or '\255') - 1
-    return from, to
+    return place(set, low, not low_out and '' or nil), place(set, high, high_out and '' or nil) - 1
 end
 
 -- The numbers of the first and the last member of two ranks, which count from 0, or from the end if below 0.
@@ -399,16 +398,28 @@ function host.records(part)
     return out
 end
 
+-- The fields of a record that are no author's, beside those with a ':'.
+local NO_AUTHORS = {sum = true, unit = true, base = true, mark = true, parts = true}
+
+local function visit_authors(name, fields, visit)
+    for field, value in pairs(fields) do
+        if not NO_AUTHORS[field] and not match(field, ':') then
+            local count, refunds = match(text(value), '^(%d+) ?%d* ?(%d*)')
+            visit(name, field, tonumber(count), tonumber(refunds) or 0)
+        end
+    end
+end
+
 -- Each author of each record, as (record, author, count, refunds); or each unit of a log, with a count of 1.
 function host.each(visit)
     local records = host.records('')
     for i = 1, #records, 3 do
         local name, object = records[i], records[i + 2]
-        for field, value in pairs(object.fields and object.fields.sum and object.fields or {}) do
-            if not (field == 'sum' or field == 'unit' or field == 'base' or match(field, '^tat:')) then
-                local count, refunds = match(text(value), '^(%d+) ?%d* ?(%d*)')
-                visit(name, field, tonumber(count), tonumber(refunds) or 0)
-            end
+        local fields = object.fields and object.fields.sum and object.fields
+        visit_authors(name, fields or {}, visit)
+        for number in string.gmatch(fields and fields.parts or '', '%d+') do
+            local part = find(match(name, '^[^}]*}') .. '{' .. number .. '.' .. text(fields.mark) .. '}')
+            visit_authors(name, part and part.fields or {}, visit)
         end
         for _, member in ipairs(object.members or {}) do
             if member ~= '!reset' then

@@ -16,8 +16,7 @@
 #define MERGED_ANSWERS    5 /* after MERGED */
 #define HISTORY_ANSWERS   6 /* and two for each group */
 
-/* What the answer to a report of a window or a bucket begins with, unless with a sum: counts_answer.lua,
- * counts_refused.lua. */
+/* What the answer to a report of a window or a bucket begins with, unless with a sum (counts.lua). */
 #define MERGED  (-1)
 #define REFUSED (-2)
 

@@ -15,7 +15,7 @@
 /* Words of a call: command, script, number of keys, and what the opening comments of the scripts list. */
 #define HISTORY_WORDS (2 + 11 + REPORT_HISTORY_TIMES) /* of a log, at most */
 #define BUCKET_WORDS  (1 + 3 + 2)                     /* of a bucket, with a rate of its own */
-#define WORDS_MAX     (5 + (size_t) BATCH_HISTORIES * HISTORY_WORDS)
+#define WORDS_MAX     (6 + (size_t) BATCH_HISTORIES * HISTORY_WORDS)
 
 /* Bytes of what the numbers of a call take as texts, and in the scripts' binary form. */
 #define MERGED_SIZE  (9 * sizeof(double))                    /* of a bucket whose report is merged */
@@ -24,7 +24,7 @@
 #define HISTORY_SIZE (HISTORY_WORDS * (size_t) DECIMAL_SIZE)
 #define ADDED_SIZE   (2 * (size_t) DECIMAL_SIZE) /* of a bucket whose new units are added */
 #define TEXTS_SIZE                                                                                                     \
-    (2 * (size_t) DECIMAL_SIZE + BATCH_REPORTS * (RECORD_SIZE + RATE_SIZE + MERGED_SIZE + ADDED_SIZE) +                \
+    (3 * (size_t) DECIMAL_SIZE + BATCH_REPORTS * (RECORD_SIZE + RATE_SIZE + MERGED_SIZE + ADDED_SIZE) +                \
      BATCH_HISTORIES * HISTORY_SIZE)
 
 #define PS_PER_US UINT64_C(1000000) /* a unit is in picoseconds, tat in microseconds */
@@ -32,7 +32,7 @@
 /* tat is at most so far ahead, as in report_bucket.lua: some nine years. */
 #define TAT_AHEAD_US UINT64_C(280000000000000)
 
-_Static_assert(5 + BATCH_REPORTS * BUCKET_WORDS <= WORDS_MAX, "a batch of buckets fits");
+_Static_assert(6 + BATCH_REPORTS * BUCKET_WORDS <= WORDS_MAX, "a batch of buckets fits");
 static const struct {
     const char *text, *sha;
 } scripts[SCRIPT_COUNT] = {
@@ -254,6 +254,11 @@ static void put_buckets(struct arguments *a, const struct batch *batch, struct s
 static void put_counts(struct arguments *a, const struct batch *batch)
 {
     struct shared shared = {.count = 0};
+    if (a->t->round->part != 0) {
+        put_number(a, a->t->round->part);
+    } else {
+        put(a, "");
+    }
     if (batch->script == SCRIPT_WINDOW) {
         put_windows(a, batch, &shared);
     } else {

@@ -32,9 +32,6 @@ static void test_numbers_are_written_as_printf_writes_them(void **state)
         (void) snprintf(expected, sizeof(expected), "%" PRIu64, number);
         assert_int_equal(decimal_write(out, number), strlen(expected));
         assert_string_equal(out, expected);
-        (void) snprintf(expected, sizeof(expected), "%" PRIx64, number);
-        assert_int_equal(hex_write_number(out, number), strlen(expected));
-        assert_string_equal(out, expected);
     }
     assert_int_equal(decimal_write((char[DECIMAL_SIZE]){""}, UINT64_MAX), DECIMAL_SIZE - 1);
     assert_string_equal(plain_number(0, "policy", "policies"), "policies");

@@ -19,6 +19,7 @@
 #include "process/key_name.h"
 #include "process/table.h"
 #include "support/one_answer.h"
+#include "transport/author.h"
 
 /* What a report is made of, beside k. */
 static struct {
@@ -91,7 +92,9 @@ static void test_a_report_names_its_record_its_author_and_its_cell(void **state)
     const struct report *report = make_report();
     assert_ptr_equal(strstr(report->record, "weir:{"), report->record);
     assert_string_equal(report->record + 9, "}:b1s:api:key");
-    assert_string_equal(report->author, "0123456789ab.2f");
+    char author[AUTHOR_LENGTH + 1];
+    author_write(author, "0123456789ab", 0x2f);
+    assert_string_equal(report->author, author);
     char demand[REPORT_RECORD_SIZE];
     record_text_write_demand(demand, "weir", &r.policy.limits[0], report->record);
     assert_memory_equal(demand, report->record, 14);

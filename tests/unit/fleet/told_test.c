@@ -16,6 +16,7 @@
 #include "process/evict.h"
 #include "support/nodes.h"
 #include "support/policies.h"
+#include "transport/author.h"
 
 #define TOLD 1100
 
@@ -189,6 +190,7 @@ static void pass_ms(uint64_t ms)
 }
 
 static size_t max_keys = 1000;
+static uint32_t expected_nodes = 1;
 static const char *node_name;
 
 static void told_open_policy(const weir_policy *policy)
@@ -203,7 +205,7 @@ static void told_open_policy(const weir_policy *policy)
     options.sync_interval_ms = INTERVAL_MS;
     options.max_keys = max_keys;
     options.max_threads = 2;
-    options.expected_nodes = 1;
+    options.expected_nodes = expected_nodes;
     options.redis_timeout_ms = 10;
     options.node_name = node_name;
     weir_error error;
@@ -352,8 +354,7 @@ static void test_a_window_is_told_by_its_number_until_it_is_over(void **state)
     (void) snprintf(record, sizeof(record), "}:f1m:p:key:%llu", (unsigned long long) MINUTE_NUMBER);
     assert_string_equal(told->record + 9, record);
     assert_ptr_equal(strstr(told->record, "weir:{"), told->record);
-    assert_memory_equal(told->author, f.last.node, 12);
-    assert_int_equal(told->author[12], '.');
+    assert_true(author_is_of(told->author, f.last.node));
     assert_int_equal(told->kind, REPORT_WINDOW);
     assert_int_equal(told->count, 300);
     assert_int_equal(told->demand, 300);
@@ -971,6 +972,42 @@ static void test_the_window_before_is_told_as_long_as_it_may_change(void **state
     }
 }
 
+/* With its first answer a node chooses one of as many parts as the fleet has 150 nodes, and stays there, as
+ * its counts do. */
+static void test_a_node_of_a_large_fleet_belongs_to_one_part_for_good(void **state)
+{
+    (void) state;
+    static const struct {
+        uint32_t live, expected, parts;
+    } cases[] = {{1, 1, 1}, {299, 1, 1}, {300, 1, 2}, {1, 300, 2}, {620, 5, 4}, {10000, 1, 66}};
+    enum { TRIES = 400 };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bool chosen[66] = {false};
+        uint32_t count = 0;
+        for (int n = 0; n < TRIES && count < cases[i].parts; n++) {
+            expected_nodes = cases[i].expected;
+            told_open(&minute);
+            f.live = cases[i].live;
+            pass_ms(INTERVAL_MS + INTERVAL_MS / 2);
+            f.live = cases[i].live / 10 + 1;
+            weir_charge(f.t, &f.key, 1);
+            pass_ms(INTERVAL_MS);
+            const uint32_t part = f.last.part;
+            assert_in_range(part, 0, cases[i].parts - 1);
+            f.live = 100 * cases[i].live;
+            weir_charge(f.t, &f.key, 1);
+            pass_ms(INTERVAL_MS);
+            assert_int_equal(f.last.part, part);
+            count += !chosen[part];
+            chosen[part] = true;
+            told_end();
+        }
+        /* By the ids of nodes, which are random. */
+        assert_in_range(count, cases[i].parts > 10 ? 20 : cases[i].parts, cases[i].parts);
+    }
+    expected_nodes = 1;
+}
+
 /* Nodes that report at one moment hear of each other by chance. Of two nodes each has a quarter of an interval to
  * itself, half of which is before its round. Rounds of an idle node do not count. */
 static void test_a_node_whose_rounds_come_just_before_anothers_goes_ahead(void **state)
@@ -1194,6 +1231,7 @@ int main(void)
         cmocka_unit_test(test_a_log_takes_its_own_units_out_of_the_answer),
         cmocka_unit_test(test_units_from_before_a_silence_are_known_as_long_as_they_count),
         cmocka_unit_test(test_the_window_before_is_told_as_long_as_it_may_change),
+        cmocka_unit_test(test_a_node_of_a_large_fleet_belongs_to_one_part_for_good),
         cmocka_unit_test(test_a_node_whose_rounds_come_just_before_anothers_goes_ahead),
         cmocka_unit_test(test_an_outage_begins_when_its_grace_is_over),
         cmocka_unit_test(test_a_bucket_goes_no_further_than_the_others_units_reach),

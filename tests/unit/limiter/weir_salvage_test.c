@@ -427,6 +427,7 @@ static void test_a_node_of_a_fleet_goes_on(void **state)
     weir *w = open_used(&options);
     char node[NODE_ID_SIZE];
     memcpy(node, w->fleet->node, sizeof(node));
+    w->fleet->part = 4;
     const off_t gathered = place_of(w, &w->fleet->gather.now_ns);
     const off_t opened = place_of(w, &w->fleet->opened_ns);
     const off_t nodes = place_of(w, &w->limiter.process.shared->nodes);
@@ -437,6 +438,7 @@ static void test_a_node_of_a_fleet_goes_on(void **state)
     fake_clock_advance(&fake, HOUR);
     w = open_named(name, &options);
     assert_string_equal(w->fleet->node, node);
+    assert_int_equal(w->fleet->part, 4); /* its counts are there */
     assert_string_equal(w->fleet->name, "first");
     assert_int_equal(w->fleet->gather.now_ns, WALL_NS - 5);
     assert_int_equal(w->fleet->opened_ns, MONO_NS + HOUR);

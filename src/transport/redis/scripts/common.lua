@@ -10,3 +10,15 @@ local MOST = 9007199254740992 -- 2^53: every integer up to it is exact
 local function is_wrong_type(reply)
     return string.sub(reply.err, 1, 9) == 'WRONGTYPE'
 end
+
+-- Sets the time to live of a key, in milliseconds, as a text. If Redis refuses, the result is the error, with which the
+-- script should end. A key that then has no time to live is deleted, because such a key would stay for ever.
+local function expire(key, ttl_ms)
+    local reply = pcall('PEXPIRE', key, ttl_ms)
+    if type(reply) == 'table' then
+        if call('PTTL', key) < 0 then
+            call('DEL', key)
+        end
+        return reply
+    end
+end

@@ -231,8 +231,10 @@ while is_late do
     end
     page = 99
 end
-local ttl_ms = KEEP_MS
--- include expire.lua
+local failure = expire(key, KEEP_MS)
+if failure then
+    return failure
+end
 local live = call('ZCARD', key) - 1 - suspect
 if now_ms - own_ms > suspect_ms then
     live = live + 1 -- the node runs, but has not reported yet

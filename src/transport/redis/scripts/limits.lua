@@ -53,7 +53,9 @@ if is_new or has_gone or version == '' then
     version = format('%.0f', max(now_ms, (tonumber(version) or 0) + 1))
     call('HSET', key, 'version', version)
 end
-local ttl_ms = '86400000'
--- include expire.lua
+local failure = expire(key, '86400000')
+if failure then
+    return failure
+end
 out[1] = version
 return version == ARGV[1] and {version} or out

@@ -2,15 +2,16 @@
 -- Reports of buckets: every author's counts, their sums (counts.lua), and the time at which the bucket is full again.
 --
 -- KEYS     one record each
--- ARGV     the time; for each record five doubles and 16 bits: the author's count, if the report has new units and nothing
---          else (else 0: the report is merged), the tat that the author has seen, `from`, the time that the new units take
---          (0 if the report is merged), the units of all authors, less refunds, that are in the tat that the author has
---          seen (0: not told), and which rate is the record's; nine doubles for each report that is merged: count, demand,
---          refunds, reset (0: none), units that a reset keeps, acked count, acked refunds, known refunds, moves (0: all new
---          units move the bucket; else fewer than so many, from now on and not beyond the time given as `from`); for each
---          rate: unit, and milliseconds that the record lives after the bucket is full. Then for each
---          record the author, and unless the report is merged the growth of its count, and the time that the growth
---          takes. The time, reset, tat and from are microseconds of fleet time; unit is picoseconds
+-- ARGV     the part of the fleet that the node belongs to (counts.lua); the time; for each record five doubles and 16
+--          bits: the author's count, if the report has new units and nothing else (else 0: the report is merged), the tat
+--          that the author has seen, `from`, the time that the new units take (0 if the report is merged), the units of
+--          all authors, less refunds, that are in the tat that the author has seen (0: not told), and which rate is the
+--          record's; nine doubles for each report that is merged: count, demand, refunds, reset (0: none), units that a
+--          reset keeps, acked count, acked refunds, known refunds, moves (0: all new units move the bucket; else fewer
+--          than so many, from now on and not beyond the time given as `from`); for each rate: unit, and milliseconds that
+--          the record lives after the bucket is full. Then for each record the author, and unless the report is merged
+--          the growth of its count, and the time that the growth takes. The time, reset, tat and from are microseconds of
+--          fleet time; unit is picoseconds
 -- Returns  for each record what report_window.lua answers, and unless the record is refused its tat
 --
 -- tat is the theoretical arrival time: the time at which the bucket is full again. It is never earlier than the tat
@@ -53,13 +54,13 @@
 -- include counts.lua
 local REPAIR_US = 10000000 -- authors report a lost record within this time; their interval is much shorter
 local LATEST_US = 280000000000000 -- tat is at most some nine years ahead: nodes count no further, and PEXPIRE has an end
-local now_us = ARGV[1] + 0
+local now_us = ARGV[2] + 0
 local latest_us = now_us + LATEST_US
-local values = numbers_of('dddddH', records, ARGV[2])
-local at = #ARGV - 3 * records + #ARGV[3] / 36 -- the arguments before those of a record
+local values = numbers_of('dddddH', records, ARGV[3])
+local at = #ARGV - 3 * records + #ARGV[4] / 36 -- the arguments before those of a record
 -- Of each rate: the name of the field of tat, its numbers, and the stretch of a record's time to live.
 local rates = {}
-for n = 4, at, 2 do
+for n = 5, at, 2 do
     rates[#rates + 1] = {tat = 'tat:' .. ARGV[n], text = ARGV[n], unit_ps = ARGV[n] + 0, life_ms = ARGV[n + 1] + 0,
         stretch_us = ARGV[n + 1] * 500}
 end
@@ -102,11 +103,7 @@ local function move(key, field, units_text, units_us, earliest)
     end
     local old_tat = tat - units_us
     if tat > latest_us or earliest > latest_us or old_tat <= 0 then
-        if old_tat == 0 then
-            call('HDEL', key, field)
-        else
-            call('HINCRBY', key, field, '-' .. units_text)
-        end
+        set_back(key, field, units_text)
         return nil
     end
     if tat < earliest then
@@ -118,37 +115,42 @@ end
 
 local renewed = now_us % records + 1 -- the record whose time to live this batch sets in any case
 for i = 1, records do
-    local key, author, count, rate = KEYS[i], ARGV[at + 1], values[6 * i - 5], rates[values[6 * i]]
+    local key, author, told, rate = KEYS[i], ARGV[at + 1], values[6 * i - 5], rates[values[6 * i]]
     local seen, from_us, units_us, known = values[6 * i - 4], values[6 * i - 3], values[6 * i - 2], values[6 * i - 1]
     local unit_ps, stretch_us = rate.unit_ps, rate.stretch_us
-    local tat, old_tat
-    if count ~= 0 then
+    local own, tat, old_tat = key, nil, nil
+    if part ~= '' then
+        local mark = pcall('HGET', key, 'mark')
+        own = type(mark) == 'string' and part_of(key, part, mark) or nil
+    end
+    if told ~= 0 and own then
+        local added
         -- include counts_add.lua
         if added then
             tat, old_tat = move(key, rate.tat, ARGV[at + 3], units_us, (seen > from_us and seen or from_us) + units_us)
         end
         if tat then
-            to, out[to + 1], out[to + 2] = to + 2, sum, tat
+            to, out[to + 1], out[to + 2] = to + 2, added, tat
         elseif added then
-            call('HINCRBY', key, 'sum', '-' .. ARGV[at + 2])
-            call('HINCRBY', key, author, '-' .. ARGV[at + 2])
+            set_back(key, 'sum', ARGV[at + 2])
+            set_back(own, author, ARGV[at + 2])
         end
     end
     local expires = i == renewed
     if not tat then
         local record = pcall('HMGET', key, author, 'sum', rate.tat, 'unit')
-        if record.err then
-            -- include counts_refused.lua
-        else
-            -- include counts_told.lua
+        if not record.err then
             local acked, acked_refunds, known_refunds, moves = 0, 0, 0, 0
-            if count ~= 0 then
-                acked = count - ARGV[at + 2]
+            if told ~= 0 then
+                acked = told - ARGV[at + 2]
             else
                 acked, acked_refunds = merged[from + 6], merged[from + 7]
                 known_refunds, moves = merged[from + 8], merged[from + 9]
             end
-            -- include counts_merge.lua
+            if own ~= key then
+                own, record = look_in_part(key, own, author, record)
+            end
+            merge(told, record[1], record[2])
             local old_field
             old_tat = valid_tat(record[3])
             tat = old_tat
@@ -199,35 +201,38 @@ for i = 1, records do
             end
             tat = min(tat, latest_us)
             if reset > old_reset then
-                local owed = max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0)
-                owed = min(owed, max(sum - kept, 0))
-                refunds, sum_refunds, sum = refunds + owed, sum_refunds + owed, sum - owed
+                give_back(min(max(ceil((tat - now_us) * 1000000 / unit_ps) - kept, 0), sum - kept))
                 tat = kept > 0 and now_us + ceil(kept * unit_ps / 1000000) or 0
             else
                 reset = old_reset
             end
-            if tat ~= old_tat or count ~= old_count or demand ~= old_demand or refunds ~= old_refunds or
-                reset ~= old_reset or record[4] ~= rate.text or not record[2] then
-                -- include counts_write.lua
+            if tat ~= old_tat or is_changed() or record[4] ~= rate.text or not record[2] then
                 if record[4] == rate.text then
-                    call('HSET', key, author, own, 'sum', total, rate.tat, format(ONE, tat))
+                    write(key, own, author, rate.tat, format(ONE, tat))
                 else
-                    call('HSET', key, author, own, 'sum', total, rate.tat, format(ONE, tat), 'unit', rate.text)
+                    write(key, own, author, rate.tat, format(ONE, tat), 'unit', rate.text)
                     if old_field then
                         call('HDEL', key, old_field)
                     end
                 end
             end
-            expires = expires or tat <= now_us
-            -- include counts_answer.lua
+            expires = expires or part_begins or tat <= now_us
+            answer()
             to, out[to + 1] = to + 1, tat
+        elseif is_wrong_type(record) then
+            to, out[to + 1] = to + 1, -2
+        else
+            return redis.error_reply(record.err)
         end
     end
     if tat and (expires or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us) then
         local ttl_ms = format(ONE, max(ceil((tat - now_us) / 1000), 0) + rate.life_ms)
-        -- include expire.lua
+        local failure = expire_all(key, ttl_ms, old_tat > 0 or part ~= '')
+        if failure then
+            return failure
+        end
     end
-    if values[6 * i - 5] == 0 then
+    if told == 0 then
         at, from = at + 1, from + 9
     else
         at = at + 3

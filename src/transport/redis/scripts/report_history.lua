@@ -190,8 +190,10 @@ for i = 1, #KEYS / 2 do
             remove(key, authors, mark, mark + units - limit - 1)
             units = limit
         end
-        local ttl_ms = format('%.0f', expire_ms)
-        -- include expire.lua
+        local failure = expire(key, format('%.0f', expire_ms))
+        if failure then
+            return failure
+        end
         verify(key, authors, units)
         if known then
             answer[5], answer[6] = write_authors(hash, authors, name, now, expire_ms)

@@ -2,11 +2,12 @@
 -- Reports of windows: every author's counts and their sums (counts.lua).
 --
 -- KEYS     one record each
--- ARGV     a double for each record (the author's count, if the report has new units and nothing else; the count is less
---          than 0 for the author's first report; 0: the report is merged); 16 bits for each record (which time to live is
---          the record's); five doubles for each report that is merged (count, demand, refunds, reset or 0, units that a
---          reset keeps); the times to live in milliseconds from the record's creation. Then for each record the author,
---          and the growth of its count unless the report is merged
+-- ARGV     the part of the fleet that the node belongs to (counts.lua); a double for each record (the author's count, if
+--          the report has new units and nothing else; the count is less than 0 for the author's first report; 0: the
+--          report is merged); 16 bits for each record (which time to live is the record's); five doubles for each report
+--          that is merged (count, demand, refunds, reset or 0, units that a reset keeps); the times to live in
+--          milliseconds from the record's creation. Then for each record the author, and the growth of its count unless
+--          the report is merged
 -- Returns  for each record: the sum, if the record has no more to say (the author's count is the reported one, the
 --          demand is what was admitted, and nothing was refunded); -2: refused; else -1, the author's count, sum of what
 --          was admitted, sum of demand, the author's refunds, sum of refunds
@@ -16,57 +17,64 @@
 -- alone. Any other error ends the batch.
 -- include common.lua
 -- include counts.lua
-local counts = numbers_of('d', records, ARGV[1])
-local at = #ARGV - 2 * records + #ARGV[3] / 40 -- the arguments before those of a record
+local counts = numbers_of('d', records, ARGV[2])
+local at = #ARGV - 2 * records + #ARGV[4] / 40 -- the arguments before those of a record
 -- Every batch sets the time to live of one existing record again, so no record stays without one, whatever removed it.
 local renewed = call('TIME')[2] % records + 1
 for i = 1, records do
-    local key, author, count = KEYS[i], ARGV[at + 1], counts[i]
-    local expires, done = i == renewed, false
-    if count ~= 0 then
-        local first = count < 0
-        count = first and -count or count
-        -- include counts_add.lua
-        if added then
-            to, done, out[to + 1] = to + 1, true, sum
-            expires = expires or (first and sum == count)
-        end
+    local key, author, told = KEYS[i], ARGV[at + 1], counts[i]
+    local own = key
+    if part ~= '' then
+        local mark = pcall('HGET', key, 'mark')
+        own = type(mark) == 'string' and part_of(key, part, mark) or nil
     end
-    if not done then
+    local expires, added = i == renewed, false
+    if told ~= 0 then
+        local first = told < 0
+        told = first and -told or told
+        if own == key or (own and not first) then -- the first report of an author may find that its part was lost
+            -- include counts_add.lua
+        end
+        if added then
+            to, out[to + 1] = to + 1, added
+            expires = expires or (first and added == told)
+        end
+        at = at + 2
+    else
+        at = at + 1
+    end
+    if not added then
         local record = pcall('HMGET', key, author, 'sum')
-        if record.err then
-            -- include counts_refused.lua
-            expires = false
-        else
-            -- include counts_told.lua
-            -- include counts_merge.lua
-            if reset > old_reset then
-                local units = sum - kept
-                if units > 0 then
-                    refunds, sum_refunds, sum = refunds + units, sum_refunds + units, sum - units
-                end
+        if not record.err then
+            if own ~= key then
+                own, record = look_in_part(key, own, author, record)
             end
-            reset = reset > old_reset and reset or old_reset
+            merge(told, record[1], record[2])
+            if reset > old_reset then
+                give_back(sum - kept)
+            else
+                reset = old_reset
+            end
             -- A report of zeros creates no record.
             local exists = record[2] or count ~= 0 or demand ~= 0 or refunds ~= 0 or reset ~= 0
-            if count ~= old_count or demand ~= old_demand or refunds ~= old_refunds or reset ~= old_reset or
-                (exists and not record[2]) then
-                -- include counts_write.lua
-                call('HSET', key, author, own, 'sum', total)
+            if exists and (is_changed() or not record[2]) then
+                write(key, own, author)
             end
-            -- A sum of 0 is also what is left of a record that did not exist before counts_add.lua.
-            expires = exists and (expires or not record[2] or record[2] == '0')
-            -- include counts_answer.lua
+            expires = exists and (expires or part_begins or not record[2])
+            answer()
+        elseif is_wrong_type(record) then
+            to, out[to + 1] = to + 1, -2
+            expires = false
+        else
+            return redis.error_reply(record.err)
         end
     end
     if expires then
-        local ttl_ms = ARGV[3 + struct.unpack('<H', ARGV[2], 2 * i - 1)]
-        -- include expire.lua
+        local failure = expire_all(key, ARGV[4 + struct.unpack('<H', ARGV[3], 2 * i - 1)], not added)
+        if failure then
+            return failure
+        end
     end
-    if counts[i] == 0 then
-        at, from = at + 1, from + 5
-    else
-        at = at + 2
-    end
+    from = from + (counts[i] == 0 and 5 or 0)
 end
 return out
