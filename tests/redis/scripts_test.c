@@ -5,10 +5,7 @@
  *
  * Guards: src/transport/redis/scripts/report_window.lua, src/transport/redis/scripts/report_bucket.lua,
  * src/transport/redis/scripts/common.lua, src/transport/redis/scripts/counts.lua,
- * src/transport/redis/scripts/counts_add.lua, src/transport/redis/scripts/counts_answer.lua,
- * src/transport/redis/scripts/counts_merge.lua,
- * src/transport/redis/scripts/counts_refused.lua, src/transport/redis/scripts/counts_told.lua,
- * src/transport/redis/scripts/counts_write.lua, src/transport/redis/scripts/expire.lua,
+ * src/transport/redis/scripts/counts_add.lua,
  * src/transport/loopback/commands.lua, src/transport/loopback/script_host.c,
  * src/transport/redis/embed.py, src/transport/redis/script_call.c
  */
