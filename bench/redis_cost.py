@@ -49,7 +49,8 @@ OVER, REPEATED, LOST, FULL = ", over its limit", ", repeated", ", answer lost", 
 STATES = tuple((nodes, "") for nodes in NODES) + ((4, OVER), (600, OVER), (4, REPEATED), (4, LOST))
 BUCKET_STATES = ((4, FULL),)
 LOG_UNITS = (10, 100, 1000, 10000, 65536)
-LOG_REPORTS = 40  # of a log a pass
+LOG_BATCH = 16  # as BATCH_HISTORIES of src/transport/redis/redis_state.h
+LOG_CALLS = 4  # a pass
 LOG_NEW = 5
 LOG_STEP_US = 1000  # between two units of a log
 
@@ -218,34 +219,38 @@ class Subject:
 
 
 class Log:
-    """Reports of one sliding log. A unit of any node passes every LOG_STEP_US; the window is full."""
+    """Reports of sliding logs, LOG_BATCH in a call. A unit of any node passes every LOG_STEP_US; the windows are full."""
 
     def __init__(self, redis, scripts, units):
         self.redis, self.units = redis, units
         self.sha = redis.call("SCRIPT", "LOAD", code(scripts / "report_history.lua")).decode()
-        self.key = f"log of {units}"
+        self.keys = [f"log of {units}, {number}" for number in range(LOG_BATCH)]
         self.told = 0
         while self.told < units:
             self.redis.send(self.report(min(250, units - self.told)), 1)
 
     def report(self, new):
-        """Of the next `new` units, by the next node."""
+        """Of the next `new` units of each log, by the next node."""
         node, first = self.told // LOG_NEW % 4, self.told
         self.told += new
         times = [NOW_US + number * LOG_STEP_US for number in range(first, self.told)]
         name = record("log", 0, 0)
-        return pack("EVALSHA", self.sha, 2, name + self.key, name.replace(":api:", "?api:") + self.key, author(node, 0), first, 0, 0,
-                    times[-1], self.units * LOG_STEP_US, self.units, self.told, 0, LIFE_MS, new, *times)
+        words = []
+        for number in range(LOG_BATCH):
+            words += [author(node, number), first, 0, 0, times[-1], self.units * LOG_STEP_US, self.units, self.told, 0, LIFE_MS, new, *times]
+        return pack("EVALSHA", self.sha, 2 * LOG_BATCH, *(name + key for key in self.keys),
+                    *(name.replace(":api:", "?api:") + key for key in self.keys), *words)
 
     def run(self):
         """us per report of the script, and in all."""
-        reports = [self.report(LOG_NEW) for _ in range(LOG_REPORTS)]
+        calls = [self.report(LOG_NEW) for _ in range(LOG_CALLS)]
         script_us, cpu_us = self.redis.script_us(), self.redis.cpu_us()
-        for report in reports:
-            answer = self.redis.send(report, 1)[0]
-            if answer[0][0] != 0 or answer[0][2] != self.units:
-                raise RuntimeError(f"a report was answered {answer[0][:3]}")
-        return [(self.redis.script_us() - script_us) / LOG_REPORTS, (self.redis.cpu_us() - cpu_us) / LOG_REPORTS]
+        for call in calls:
+            for answer in self.redis.send(call, 1)[0]:
+                if answer[0] != 0 or answer[2] != self.units:
+                    raise RuntimeError(f"a report was answered {answer[:3]}")
+        reports = LOG_CALLS * LOG_BATCH
+        return [(self.redis.script_us() - script_us) / reports, (self.redis.cpu_us() - cpu_us) / reports]
 
 
 class Increments:

@@ -5,6 +5,10 @@ local call, pcall = redis.call, redis.pcall
 local tonumber, type, match, format = tonumber, type, string.match, string.format
 local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 local MOST = 9007199254740992 -- 2^53: every integer up to it is exact
+-- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
+local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
+local TWO = ONE .. ' ' .. ONE
+local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
 -- True if an error says that the key holds another type.
 local function is_wrong_type(reply)

@@ -28,10 +28,6 @@
 -- The largest number below 2^63. HINCRBY counts exactly up to there; a count that is read above 2^53 is rounded to the
 -- 16th digit.
 local END = 9223372036854774784
--- %d takes half the time of %.0f, and is exact where the server's `long` has 64 bits.
-local ONE = format('%d', MOST) == '9007199254740992' and '%d' or '%.0f'
-local TWO = ONE .. ' ' .. ONE
-local THREE, FOUR = TWO .. ' ' .. ONE, TWO .. ' ' .. TWO
 
 -- The numbers of a text in the form that struct has for one of `times` like ones.
 local function numbers_of(form, times, text)

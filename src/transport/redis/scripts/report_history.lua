@@ -25,6 +25,7 @@
 local RESET, GROUPS = '!reset', 64
 local BEYOND, AHEAD_US, DEMAND_END = '(9007199254740992', 3600000000, 1099511627776 -- 2^53; an hour; 2^40
 local AUTHOR_US, STRETCH_US, LIVES_MS = 120000000, 30000000, 180000
+local MANY = 500 -- fields of one call: Lua's stack has room for them
 local READ_WHOLE = 2 -- units a group: up to so many, reading all units costs less than one read for each group
 local out = {}
 local at = 0
@@ -100,17 +101,17 @@ local function write_authors(key, authors, name, now, expire_ms)
             gone[#gone + 1] = other_name
         elseif other.changed then
             values[#values + 1] = other_name
-            values[#values + 1] = format('%.0f %.0f %.0f', other.demand, other.reported, other.units)
+            values[#values + 1] = format(THREE, other.demand, other.reported, other.units)
         end
     end
     for n = 1, #gone do
         call('HDEL', key, gone[n])
     end
-    for n = 1, #values, 2 do
-        call('HSET', key, values[n], values[n + 1])
+    for n = 1, #values, 2 * MANY do
+        call('HSET', key, unpack(values, n, min(n + 2 * MANY - 1, #values)))
     end
     if now - authors[name].last_reported > STRETCH_US or now % 64 == 0 then
-        call('PEXPIRE', key, format('%.0f', max(LIVES_MS, expire_ms + 2 * STRETCH_US / 1000)))
+        call('PEXPIRE', key, format(ONE, max(LIVES_MS, expire_ms + 2 * STRETCH_US / 1000)))
     end
     return sum, others
 end
@@ -168,21 +169,21 @@ for i = 1, #KEYS / 2 do
         end
         reset = max(reset, old_reset)
         for number = refund_from, refund_to - 1 do
-            author.units = author.units - call('ZREM', key, name .. ':' .. format('%.0f', number))
+            author.units = author.units - call('ZREM', key, name .. ':' .. format(ONE, number))
         end
         if new > 0 then
             local units = {} -- one call for all: a report has few enough for Lua's stack
             for n = 1, new do
                 units[#units + 1] = ARGV[at + n]
-                units[#units + 1] = name .. ':' .. format('%.0f', first + n - 1)
+                units[#units + 1] = name .. ':' .. format(ONE, first + n - 1)
             end
             author.units = author.units + call('ZADD', key, unpack(units))
         end
         call('ZREMRANGEBYSCORE', key, BEYOND, '+inf')
-        remove(key, authors, 0, call('ZCOUNT', key, '-inf', format('%.0f', max(over, reset))) - 1)
+        remove(key, authors, 0, call('ZCOUNT', key, '-inf', format(ONE, max(over, reset))) - 1)
         local mark = 0 -- members that are not units: the mark of a reset, which is the earliest member
         if reset > over then
-            call('ZADD', key, format('%.0f', reset), RESET)
+            call('ZADD', key, format(ONE, reset), RESET)
             answer[4], mark = reset, 1
         end
         local units = call('ZCARD', key) - mark
@@ -190,7 +191,7 @@ for i = 1, #KEYS / 2 do
             remove(key, authors, mark, mark + units - limit - 1)
             units = limit
         end
-        local failure = expire(key, format('%.0f', expire_ms))
+        local failure = expire(key, format(ONE, expire_ms))
         if failure then
             return failure
         end
