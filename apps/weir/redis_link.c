@@ -120,6 +120,11 @@ static size_t connect_from(struct redis_link *link, size_t first, weir_error *er
 enum redis_link_result redis_link_open(struct redis_link *out, const char *url, weir_error *error)
 {
     memset(out, 0, sizeof(*out));
+    out->text = strdup(url);
+    if (out->text == NULL) {
+        (void) error_set(error, -ENOMEM, "out of memory");
+        return REDIS_LINK_FAILED;
+    }
     if (url_parse(url, &out->url, error) != 0 || (out->url.tls && tls_context_open(&out->url, &out->tls, error) != 0)) {
         return REDIS_LINK_URL;
     }
@@ -336,5 +341,9 @@ void redis_link_close(struct redis_link *link)
         redis_connection_free(link->servers[i]);
     }
     tls_context_close(link->tls);
+    if (link->transport != NULL) {
+        link->transport->ops->close(link->transport);
+    }
+    redis_link_drop_url(link->text);
     explicit_bzero(link, sizeof(*link));
 }

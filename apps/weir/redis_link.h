@@ -14,11 +14,14 @@
 #include <stddef.h>
 
 #include "redis_connection.h"
+#include "transport/transport.h"
 
 /* The most servers of a link. */
 #define REDIS_LINK_SERVERS 80
 
 struct redis_link {
+    char *text;                  /* the URL */
+    struct transport *transport; /* of fleet/fleet_round.c; NULL: it has asked nothing yet */
     struct redis_url url;
     struct tls_context *tls; /* NULL: the URL has no TLS */
     struct redis_connection *servers[REDIS_LINK_SERVERS];

@@ -24,6 +24,7 @@
  *   9  Every round is a heartbeat. Its answer has fleet time and the live nodes. `lost_state` is true in the first
  *      round after the shared data was lost, and false in a transport's first round.
  *  10  The overrides are answered only if their version is not the round's version, and so are the others' limits.
+ *  11  A round that reads writes nothing.
  */
 #ifndef WEIR_TRANSPORT_TRANSPORT_H
 #define WEIR_TRANSPORT_TRANSPORT_H
@@ -32,6 +33,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "algorithm/history.h"
 #include "policy/override_set.h"
@@ -136,6 +138,35 @@ struct round_limits {
     size_t other_count;
 };
 
+/* What is read beside reports: the nodes of a fleet, or the authors of a record. */
+enum inspection_kind { INSPECT_NODES, INSPECT_AUTHORS };
+
+/* One answer of the scripts read_nodes.lua and read_authors.lua: a text, or with NULL a number. */
+struct inspected {
+    char *text;
+    int64_t number;
+};
+
+struct inspection {
+    /* Set by the caller. */
+    enum inspection_kind kind;
+    const char *record;        /* a record, or the set of nodes; the caller's, until the round has ended */
+    const char *demand_record; /* of a sliding log, the record beside it; else NULL */
+    /* Set by the transport; inspection_free frees. */
+    struct inspected *all;
+    size_t count;
+};
+
+static inline void inspection_free(struct inspection *inspection)
+{
+    for (size_t i = 0; i < inspection->count; i++) {
+        free(inspection->all[i].text);
+    }
+    free(inspection->all);
+    inspection->all = NULL;
+    inspection->count = 0;
+}
+
 /* One exchange: a heartbeat, and any number of reports. The caller owns it, and keeps it until the round has ended. */
 struct round {
     /* Set by the caller. */
@@ -148,8 +179,13 @@ struct round {
     uint64_t fleet_ns;         /* fleet time by this node; 0: it knows none */
     uint64_t wall_ns;          /* the clock of this node's host, which may be wrong; 0: not told */
     bool asks;                 /* the round reports nothing, and is no heartbeat */
-    bool leaves;               /* the node leaves the fleet */
-    bool first;                /* this node has not had a good round on this transport */
+    bool reads;                /* the round writes nothing. Its reports are of the author "" and of zeros, and their
+                                  answers say what is there. It has no heartbeat: of what is set below only the
+                                  inspections are */
+    struct inspection *inspections;
+    size_t inspection_count;
+    bool leaves; /* the node leaves the fleet */
+    bool first;  /* this node has not had a good round on this transport */
     /* Set by the caller to the version of the overrides that it has ("": none), by the transport to the current one. */
     char overrides_version[64];
     struct round_limits limits;

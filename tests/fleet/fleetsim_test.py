@@ -46,6 +46,14 @@ def test_a_policy_file_is_run_and_told_as_a_table(path):
         assert part in result.stdout, (part, result.stdout)
 
 
+def test_a_large_fleet_of_which_a_third_is_replaced_loses_no_unit(_path):
+    """Its records are in parts. They are lost once, when the new nodes have joined."""
+    for limit in ("fixed:4500/2s", "bucket:2000/1s"):
+        result = run("--limit", limit, "--nodes", "450", "--expected-nodes", "330", "--kill", "0-109@2", "--join", "330-449@3",
+                     "--redis-flush", "4", "--seconds", "7", "--quiet", "2")
+        assert result.returncode == 0 and "0 units lost, 0 invented" in result.stdout, (limit, result)
+
+
 def test_what_the_first_line_does_not_stand_for_is_said(path):
     short = "of a part of a window: the traffic of 4 s is shorter than the period of 3600 s"
     assert short in run("--limit", "sliding:1000/1h", "--seconds", "5", "--quiet", "1").stdout

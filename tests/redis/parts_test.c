@@ -6,7 +6,8 @@
  * and all. When every author has reported since, a record's sum is that of its authors, to the unit, and a bucket's
  * time is that of all units. A third of 600 authors is replaced; the record stays small.
  *
- * Guards: src/transport/redis/scripts/counts.lua, src/transport/redis/scripts/counts_add.lua,
+ * Guards: src/transport/redis/scripts/counts.lua, src/transport/redis/scripts/fields.lua,
+ * src/transport/redis/scripts/counts_add.lua,
  * src/transport/author.h
  */
 #include <inttypes.h>

@@ -5,7 +5,8 @@
  * Guards: src/transport/redis/problem.c, src/transport/transport.h,
  * src/transport/redis/redis.c, src/transport/redis/batch.c, src/transport/redis/answer.c,
  * src/transport/loopback/loopback.c, src/transport/loopback/loopback_transport.c,
- * src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua
+ * src/transport/loopback/network.c, src/transport/redis/scripts/heartbeat.lua, src/transport/redis/scripts/nodes.lua,
+ * src/transport/redis/scripts/read_nodes.lua, src/transport/redis/scripts/read_authors.lua
  */
 #include <errno.h>
 #include <stdio.h>
@@ -260,6 +261,92 @@ static void a_refused_record_costs_no_other(struct bench *b)
     }
 }
 
+#define READ 4
+
+/* A log that is read has the units of all, and nothing leaves it. */
+static void read_log(struct transport *t)
+{
+    static struct history_report h;
+    struct report told = history("a.1", &h, 0, 5);
+    (void) snprintf(told.record, sizeof(told.record), "weir:{001}:l1s:p:read");
+    (void) snprintf(h.demand_record, sizeof(h.demand_record), "weir:{001}:l1s?p:read");
+    (void) say(t, told);
+    for (int late = 0; late < 3; late++) {
+        struct report r = told;
+        r.author[0] = '\0';
+        h.time_count = 0;
+        h.now_us = NOW_US + (late == 1 ? h.period_us - 975 : 0); /* the first three have left then */
+        struct round round = {.node = "nobody", .reads = true, .reports = &r, .report_count = 1};
+        assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+        assert_int_equal(r.status, 0);
+        assert_int_equal(r.sum, late == 1 ? 2 : 5);
+        assert_int_equal(h.group_count, late == 1 ? 2 : 5);
+        assert_int_equal(h.other_authors, 1);
+        assert_int_equal(r.sum_demand, 7);
+    }
+}
+
+/* Reports of nothing, of a window and a bucket that are there and of one each that is not. */
+static void read_all(struct transport *t, struct report reports[READ], struct inspection asked[3])
+{
+    static const char *const names[READ] = {"weir:{001}:f1s:p:read", "weir:{001}:b1s:p:read", "weir:{001}:f1s:p:none",
+                                            "weir:{001}:b1s:p:none"};
+    for (size_t i = 0; i < READ; i++) {
+        reports[i] = (struct report){.kind = i % 2 == 0 ? REPORT_WINDOW : REPORT_BUCKET,
+                                     .now_us = NOW_US,
+                                     .from_us = NOW_US,
+                                     .unit_ps = 2500000,
+                                     .expire_ms = 60000};
+        (void) snprintf(reports[i].record, sizeof(reports[i].record), "%s", names[i]);
+    }
+    asked[0] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[0]};
+    asked[1] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[2]};
+    asked[2] = (struct inspection){.kind = INSPECT_NODES, .record = "weir:nodes"};
+    struct round round = {.node = "nobody",
+                          .reads = true,
+                          .reports = reports,
+                          .report_count = READ,
+                          .inspections = asked,
+                          .inspection_count = 3};
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+}
+
+static void reads(struct transport *t)
+{
+    struct report told = window("a.1", 10, 15);
+    (void) snprintf(told.record, sizeof(told.record), "weir:{001}:f1s:p:read");
+    (void) say(t, told);
+    struct report owed = bucket("b.1", 40, 0, 0);
+    (void) snprintf(owed.record, sizeof(owed.record), "weir:{001}:b1s:p:read");
+    owed = say(t, owed);
+    read_log(t);
+    for (int times = 0; times < 2; times++) { /* what the first one would have written, the second one would read */
+        struct report reports[READ];
+        struct inspection asked[3];
+        read_all(t, reports, asked);
+        assert_int_equal(reports[0].status | reports[1].status | reports[2].status | reports[3].status, 0);
+        assert_int_equal(reports[0].sum, 10);
+        assert_int_equal(reports[0].sum_demand, 15);
+        assert_int_equal(reports[1].sum, 40);
+        assert_int_equal(reports[1].tat_answer_us, owed.tat_answer_us);
+        assert_int_equal(reports[2].sum + reports[3].sum + reports[3].tat_answer_us, 0);
+        assert_int_equal(asked[0].count, 6);
+        assert_int_equal(asked[0].all[0].number, 0);
+        assert_string_equal(asked[0].all[1].text, "a.1");
+        assert_int_equal(asked[0].all[2].number, 10);
+        assert_int_equal(asked[0].all[3].number, 15);
+        assert_int_equal(asked[1].count, 1);
+        assert_int_equal(asked[1].all[0].number, 2);
+        assert_int_equal((asked[2].count - 4) % 4, 0);
+        for (size_t i = 4; i < asked[2].count; i += 4) {
+            assert_string_not_equal(asked[2].all[i].text, "nobody");
+        }
+        for (size_t i = 0; i < 3; i++) {
+            inspection_free(&asked[i]);
+        }
+    }
+}
+
 static void set_override(struct bench *b, const char *field, const char *value)
 {
     if (b->is_redis) {
@@ -333,6 +420,7 @@ static void the_contract(struct bench *b)
     a_hang_fails_the_round_and_its_reports_count_once(b); /* 1, 3, 4 */
     heartbeats_count_nodes_and_notice_loss(b);            /* 9 */
     overrides_are_answered_when_they_change(b);           /* 10 */
+    reads(b->transport);                                  /* 11 */
     b->transport->ops->close(b->transport);
 }
 

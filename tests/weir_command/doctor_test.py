@@ -153,7 +153,7 @@ def test_a_replica_a_broken_disk_and_a_broken_cluster_are_bad():
         assert level(found, "cluster") == "bad", found
         for name in ("nodes", "overrides"):
             (how, words, advice), = found[name]
-            assert how == "bad" and "CLUSTERDOWN" in words and "slot" in advice and "rights" not in advice, found
+            assert how == "bad" and ("CLUSTERDOWN" in words or "serves no slots" in words) and "slot" in advice and "rights" not in advice, found
 
 
 def test_old_versions_are_bad():
@@ -184,7 +184,7 @@ def test_nodes_and_overrides_are_looked_at():
         redis.call("HSET", "weir:overrides", "api:x", "5 5", "api:y", "5", "zzz:x", "deny")
         found = findings(redis.url, code=0)
         assert [row[0] for row in found["nodes"]] == ["ok", "warn", "warn"] and found["nodes"][0][1].startswith("1 live: aa ("), found
-        assert found["nodes"][2][1] == "13 members of weir:nodes that no node writes", found["nodes"]
+        assert found["nodes"][2][1] == "11 members of weir:nodes that no node writes", found["nodes"]
         assert found["nodes"][1][1].startswith("1 suspect") and "bb" in found["nodes"][1][1] and level(found, "overrides") == "ok"
         found = findings(redis.url, "--policies", path, code=1)
         assert level(found, "overrides") == "bad" and "1 of 3 is malformed" in found["overrides"][0][1], found["overrides"]
@@ -199,7 +199,7 @@ def test_nodes_and_overrides_are_looked_at():
         assert "something else has written the key" in found["overrides"][0][2], found
         redis.call(*acl("-zrange", "-hscan", "-hgetall", "-hmget"))
         found = findings(f"redis://weir:password@127.0.0.1:{redis.port}", code=1)
-        assert "NOPERM" in found["nodes"][0][1] and found["nodes"][0][2] == "see the rights of this user", found
+        assert ("NOPERM" in found["nodes"][0][1] or "user executing" in found["nodes"][0][1]) and found["nodes"][0][2] == "see the rights of this user", found
 
 
 KEYS = """policies:
@@ -285,7 +285,7 @@ def test_a_large_database_is_read_in_part_and_it_says_so():
         calls = {line.split(":")[0].removeprefix("cmdstat_"): int(re.search(r"calls=(\d+)", line)[1])
                  for line in redis.call("INFO", "commandstats") if line.startswith("cmdstat_")}
         # 9,000 of the HMGETs are those of the script whose cost is measured.
-        assert calls["hmget"] <= 9000 + 3000 and calls["hgetall"] <= 2 * 2000 + 100 and calls["scan"] <= 10 and "keys" not in calls, calls
+        assert calls["hmget"] <= 9000 + 3000 + 2 * 2000 + 100 and calls["hgetall"] <= 100 and calls["scan"] <= 10 and "keys" not in calls, calls
         assert not found["whole"] and 0 < found["keys"] <= 2000 and "now, of those looked at; the most: k" in found["words"], found
         assert found["times"] == 1.6, found
 

@@ -158,14 +158,30 @@ class Fake:
             self.links.append(link)
             threading.Thread(target=self.talk, args=[link], daemon=True).start()
 
+    @staticmethod
+    def take(data):
+        """The words of the first command in `data`, and what is behind it; None: it is not whole yet."""
+        lines = data.split(b"\r\n")
+        count = int(lines[0][1:]) if lines[0] else 0
+        at, words = len(lines[0]) + 2, []
+        for _ in range(count):
+            end = data.find(b"\r\n", at)
+            size = int(data[at + 1:end]) if end >= 0 else 0
+            if end < 0 or len(data) < end + 2 + size + 2:
+                return None, data
+            words.append(data[end + 2:end + 2 + size])
+            at = end + 2 + size + 2
+        return words or None, data[at:]
+
     def talk(self, link):
+        rest = b""
         try:
             while got := link.recv(65536):
                 self.seen += got
-                if callable(self.answer):
-                    link.sendall(self.answer(got.split(b"\r\n")[2::2]))
-                elif self.answer is not None:
-                    link.sendall(self.answer)
+                words, rest = self.take(rest + got)
+                while words:
+                    link.sendall(self.answer(words) if callable(self.answer) else self.answer or b"")
+                    words, rest = self.take(rest)
         except OSError:
             return
 

@@ -189,8 +189,10 @@ const char *doctor_advice(const weir_error *error)
         const char *code, *advice;
     } advices[] = {
         {"NOPERM", "see the rights of this user"},
+        {"user executing", "see the rights of this user"}, /* as scripts say it */
         {"NOAUTH", "give the user and the password in the URL"},
         {"CLUSTERDOWN", "no server of the Cluster serves the slot of this key now: see redis-cli --cluster check"},
+        {"serves no slots", "no server of the Cluster serves the slot of this key now: see redis-cli --cluster check"},
         {"MASTERDOWN", "the replica has lost its primary: see the log of both"},
         {"LOADING", "the server still reads its data from the disk: look again when it has"},
         {"BUSY", "a script of somebody keeps the server busy: SCRIPT KILL ends it"},

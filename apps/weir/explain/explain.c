@@ -189,7 +189,7 @@ static int read_redis(struct explanation *e, struct redis_link *link, struct out
     const bool counted = e->key.policy->scope == WEIR_SCOPE_FLEET && !e->key.is_network;
     for (size_t i = 0; i < e->key.policy->limit_count && counted; i++) {
         struct standing *limit = &e->limits[e->limit_count++];
-        if (!standing_read(limit, link, &e->key, &e->key.in_force.limits[i], &e->nodes, e->cost, &error)) {
+        if (!standing_read(limit, link, &e->key, &e->key.in_force.limits[i], &e->nodes, e->cost, true, &error)) {
             return fail_unasked(out, &error);
         }
         const bool now = tell_wrong_type(&limit->now, out);

@@ -344,7 +344,7 @@ static bool judge_tier(struct busy_keys *keys, struct redis_link *link, const st
     out->times = 0;
     for (size_t i = 0; i < key->policy->limit_count && good && key->in_force.override == OVERRIDE_NONE; i++) {
         struct standing limit;
-        good = standing_read(&limit, link, key, &key->in_force.limits[i], nodes, 1, error);
+        good = standing_read(&limit, link, key, &key->in_force.limits[i], nodes, 1, false, error);
         const bool window = rule_kind(&limit.rule) == RULE_WINDOW;
         const bool asked = window && limit.now.demand > limit.count;
         const double times = (double) (asked ? limit.now.demand : limit.count) / (double) max_u64(limit.at_once, 1);

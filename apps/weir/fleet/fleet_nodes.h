@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The nodes of a fleet and its time, from the set of nodes in Redis: read as the heartbeat's script reads them. */
+/* The nodes of a fleet and its time, from the set of nodes in Redis. */
 #ifndef WEIR_FLEET_NODES_H
 #define WEIR_FLEET_NODES_H
 

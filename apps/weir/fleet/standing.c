@@ -14,38 +14,75 @@
 #include "base/error.h"
 #include "base/numbers.h"
 #include "fleet/keys/record_text.h"
-#include "limiter/weir_private.h"
-#include "policy/rate_list.h"
+#include "fleet/tuning.h"
+#include "fleet_round.h"
 
 /* A bucket's times are kept from here: so long before now. Debts are shorter (WEIR_MAX_UNITS, weir.h). */
 #define ORIGIN_BEFORE_NS (UINT64_C(366) * 86400 * NS_PER_S)
 
-static void name_window(struct key_record *record, const char *name, uint64_t number)
+/* Bytes of a record's name without a window's number. */
+#define NAME_MOST (REPORT_RECORD_SIZE - 22)
+
+size_t standing_reports(const struct standing *s, const struct fleet_key *key, const char *author, uint64_t fleet_us,
+                        struct report reports[STANDING_REPORTS], struct history_report *history)
 {
-    (void) snprintf(record->name, sizeof(record->name), "%.*s:%" PRIu64, REPORT_RECORD_SIZE - 22, name, number);
+    const size_t count = rule_kind(&s->rule) == RULE_WINDOW ? 2 : 1;
+    memset(reports, 0, STANDING_REPORTS * sizeof(*reports));
+    for (size_t i = 0; i < count; i++) {
+        struct report *report = &reports[i];
+        memcpy(report->record, i == 0 ? s->now.name : s->before.name, sizeof(report->record));
+        (void) snprintf(report->author, sizeof(report->author), "%s", author);
+        report->now_us = report->from_us = fleet_us;
+        switch (rule_kind(&s->rule)) {
+        case RULE_WINDOW: {
+            const uint64_t end_ns = window_span_of(&s->rule, s->window_number - i + 1).end_ns;
+            report->kind = REPORT_WINDOW;
+            report->expire_ms = saturating_sub(end_ns, fleet_us * NS_PER_US) / NS_PER_MS + WINDOW_SLACK_MS;
+            break;
+        }
+        case RULE_BUCKET:
+            report->kind = REPORT_BUCKET;
+            report->unit_ps = max_u64(s->rule.unit * 1000 >> BUCKET_FRACTION_BITS, 1);
+            report->expire_ms = BUCKET_SLACK_MS;
+            break;
+        case RULE_HISTORY:
+            report->kind = REPORT_HISTORY;
+            report->history = history;
+            record_text_write_demand(history->demand_record, key->prefix, s->limit, report->record);
+            history->now_us = fleet_us;
+            history->period_us = (s->rule.period_ns + NS_PER_US - 1) / NS_PER_US;
+            history->limit = max_u64(s->rule.history_max, s->rule.limit);
+            report->expire_ms = s->rule.period_ns / NS_PER_MS + HISTORY_SLACK_MS;
+            break;
+        }
+    }
+    return count;
 }
 
+/* Reads the records and their authors, in one round. `reports` and `history`: the answers. */
 static bool read_records(struct standing *s, struct redis_link *link, const struct fleet_key *key,
-                         const struct fleet_nodes *nodes, weir_error *error)
+                         const struct fleet_nodes *nodes, struct report reports[STANDING_REPORTS],
+                         struct history_report *history, bool with_authors, weir_error *error)
 {
-    char name[REPORT_RECORD_SIZE];
-    char demand[REPORT_RECORD_SIZE];
-    (void) record_text_write(name, key->prefix, key->policy, s->limit, key->text);
-    switch (rule_kind(&s->rule)) {
-    case RULE_WINDOW:
-        name_window(&s->now, name, s->window_number);
-        name_window(&s->before, name, s->window_number - 1);
-        return key_record_read_counts(link, &s->now, nodes, error) &&
-               key_record_read_counts(link, &s->before, nodes, error);
-    case RULE_HISTORY:
-        memcpy(s->now.name, name, sizeof(name));
-        record_text_write_demand(demand, key->prefix, s->limit, name);
-        return key_record_read_log(link, &s->now, nodes, demand, s->rule.history_max, error);
-    case RULE_BUCKET:
-        memcpy(s->now.name, name, sizeof(name));
-        return key_record_read_counts(link, &s->now, nodes, error);
+    struct inspection authors[STANDING_REPORTS] = {{.count = 0}, {.count = 0}};
+    const size_t count = standing_reports(s, key, "", nodes->fleet_us, reports, history);
+    for (size_t i = 0; i < count && with_authors; i++) {
+        authors[i] = (struct inspection){.kind = INSPECT_AUTHORS,
+                                         .record = reports[i].record,
+                                         .demand_record = reports[i].history != NULL ? history->demand_record : NULL};
     }
-    return false;
+    struct round round = {.node = "reader",
+                          .reads = true,
+                          .reports = reports,
+                          .report_count = count,
+                          .inspections = authors,
+                          .inspection_count = with_authors ? count : 0};
+    bool good = fleet_round(link, key->prefix, &round, error);
+    for (size_t i = 0; i < count; i++) {
+        good = good && key_record_take(i == 0 ? &s->now : &s->before, &reports[i], &authors[i], nodes, error);
+        inspection_free(&authors[i]);
+    }
+    return good;
 }
 
 static struct state window_standing(struct standing *s, uint64_t now_ns)
@@ -57,29 +94,25 @@ static struct state window_standing(struct standing *s, uint64_t now_ns)
     return window_charge_seq(before, seq, s->now.net);
 }
 
-/* The bucket's time, by the rate of its last report; then at the rate in force, as a node converts it. */
-static struct state bucket_standing(struct standing *s, const struct fleet_key *key, uint64_t now_ns)
+static struct state bucket_standing(struct standing *s, uint64_t tat_us, uint64_t now_ns)
 {
-    struct rule reported = s->rule;
-    const uint64_t unit = s->now.unit_ps * (1U << BUCKET_FRACTION_BITS);
-    if (s->now.tat_us == 0 || s->now.unit_ps == 0) {
-        return rule_fresh(&s->rule, now_ns);
+    const struct state fresh = rule_fresh(&s->rule, now_ns);
+    const uint64_t tat = bucket_time(&s->rule, saturating_mul(tat_us, NS_PER_US));
+    const uint64_t now = bucket_time(&s->rule, now_ns);
+    if (tat <= now) {
+        return fresh;
     }
-    reported.unit = unit / 1000 + (unit % 1000 != 0);
-    rate_list_find(key->weir->names.rates, key->policy->group, s->limit->limit_hash, &reported);
-    const struct state fresh = bucket_with_tat(rule_fresh(&reported, now_ns), bucket_time(&reported, now_ns));
-    const struct state charged = rule_charge(&reported, fresh, now_ns, 1); /* has the number of the rate */
-    const uint64_t tat = bucket_time(&reported, saturating_mul(s->now.tat_us, NS_PER_US));
-    const struct state state = bucket_convert_rate(&s->rule, bucket_with_tat(charged, tat), now_ns);
+    const struct state charged = rule_charge(&s->rule, bucket_with_tat(fresh, now), now_ns, 1);
+    const struct state state = bucket_with_tat(charged, tat); /* and with the number of the rate */
     s->count = bucket_owed_up(&s->rule, state, now_ns);
     return state;
 }
 
 /* NULL: out of memory. The caller frees it. */
-static struct history *history_standing(struct standing *s, uint64_t now_ns)
+static struct history *history_standing(struct standing *s, const struct history_report *answer, uint64_t now_ns)
 {
     uint32_t capacity = 1;
-    while (capacity < s->now.time_count) {
+    while (capacity < s->now.net) {
         capacity *= 2;
     }
     struct history *history = calloc(1, history_size(capacity, 0));
@@ -87,15 +120,14 @@ static struct history *history_standing(struct standing *s, uint64_t now_ns)
         return NULL;
     }
     history_init(history, capacity, 0);
-    for (size_t i = 0; i < s->now.time_count; i++) {
-        history_push(history, s->now.times_us[i] * NS_PER_US, 1);
+    for (uint32_t i = 0; i < answer->group_count; i++) {
+        history_push(history, answer->groups[i].time_ns * NS_PER_US, answer->groups[i].units);
     }
-    history_clear(history, s->now.reset_us * NS_PER_US);
     history_expire(history, &s->rule, now_ns);
     return history;
 }
 
-static bool judge(struct standing *s, const struct fleet_key *key, uint64_t now_ns, uint64_t cost, weir_error *error)
+static bool judge(struct standing *s, const struct report *report, uint64_t now_ns, uint64_t cost, weir_error *error)
 {
     struct state state = {.a = 0};
     struct history *history = NULL;
@@ -104,10 +136,10 @@ static bool judge(struct standing *s, const struct fleet_key *key, uint64_t now_
         state = window_standing(s, now_ns);
         break;
     case RULE_BUCKET:
-        state = bucket_standing(s, key, now_ns);
+        state = bucket_standing(s, report->tat_answer_us, now_ns);
         break;
     case RULE_HISTORY:
-        history = history_standing(s, now_ns);
+        history = history_standing(s, report->history, now_ns);
         if (history == NULL) {
             return error_set(error, -ENOMEM, "out of memory") == 0;
         }
@@ -126,8 +158,20 @@ static bool judge(struct standing *s, const struct fleet_key *key, uint64_t now_
     return true;
 }
 
+static void name_records(struct standing *s, const struct fleet_key *key)
+{
+    char name[REPORT_RECORD_SIZE];
+    const size_t length = record_text_write(name, key->prefix, key->policy, s->limit, key->text);
+    memcpy(s->now.name, name, length + 1);
+    if (rule_kind(&s->rule) == RULE_WINDOW) {
+        (void) snprintf(s->now.name, sizeof(s->now.name), "%.*s:%" PRIu64, NAME_MOST, name, s->window_number);
+        (void) snprintf(s->before.name, sizeof(s->before.name), "%.*s:%" PRIu64, NAME_MOST, name, s->window_number - 1);
+    }
+}
+
 bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key,
-                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, weir_error *error)
+                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, bool with_authors,
+                   weir_error *error)
 {
     const uint64_t now_ns = nodes->fleet_us * NS_PER_US;
     *out = (struct standing){.limit = limit};
@@ -141,7 +185,11 @@ bool standing_read(struct standing *out, struct redis_link *link, const struct f
         out->end_ns = span.end_ns;
         out->ends_after_ns = span.end_ns - now_ns;
     }
-    return read_records(out, link, key, nodes, error) && judge(out, key, now_ns, cost, error);
+    struct report reports[STANDING_REPORTS];
+    struct history_report history = {.group_count = 0};
+    name_records(out, key);
+    return read_records(out, link, key, nodes, reports, &history, with_authors, error) &&
+           judge(out, &reports[0], now_ns, cost, error);
 }
 
 void standing_free(struct standing *standing)

@@ -30,10 +30,18 @@ struct standing {
     bool fits;
 };
 
-/* Reads the records of a limit of the key's policy or of its tiers. False: no answer, and `error` has a sentence. Free
- * it in both cases. */
+/* Reads the records of a limit of the key's policy or of its tiers, and `with_authors` what each node has reported, and
+ * whether the records exist. False: no answer, and `error` has a sentence. Free it in both cases. */
 bool standing_read(struct standing *out, struct redis_link *link, const struct fleet_key *key,
-                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, weir_error *error);
+                   const struct policy_limit *limit, const struct fleet_nodes *nodes, uint64_t cost, bool with_authors,
+                   weir_error *error);
 void standing_free(struct standing *standing);
+
+/* A limit has so many records at most: of a window, the present one and the one before. */
+#define STANDING_REPORTS 2
+
+/* Makes the reports of an author that has used nothing, one for each record. Returns how many. */
+size_t standing_reports(const struct standing *s, const struct fleet_key *key, const char *author, uint64_t fleet_us,
+                        struct report reports[STANDING_REPORTS], struct history_report *history);
 
 #endif

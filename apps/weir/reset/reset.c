@@ -67,6 +67,7 @@ static const char help[] = "Usage: weir reset --policies=FILE [OPTION]... POLICY
                            "Where several apply, the largest.\n";
 
 struct reset_session {
+    struct redis_link link;
     const struct arguments *arguments;
     struct output *out;
     struct fleet_key key;
@@ -99,7 +100,7 @@ static bool is_read(const struct reset_session *s, const struct policy_limit *li
 }
 
 /* Reads the records of one policy or tier of the group. Returns an exit code. */
-static int read_member(struct reset_session *s, struct redis_link *link, const struct policy *member)
+static int read_member(struct reset_session *s, const struct policy *member)
 {
     weir_error error;
     for (size_t i = 0; i < member->limit_count; i++) {
@@ -111,7 +112,7 @@ static int read_member(struct reset_session *s, struct redis_link *link, const s
             return fail_with(s->out, &error, CODE_BAD);
         }
         struct standing *limit = &s->limits[s->limit_count++];
-        if (!standing_read(limit, link, &s->key, &member->limits[i], &s->nodes, 1, &error)) {
+        if (!standing_read(limit, &s->link, &s->key, &member->limits[i], &s->nodes, 1, true, &error)) {
             return fail_with(s->out, &error, CODE_UNASKED);
         }
         if (limit->now.wrong_type || limit->before.wrong_type) {
@@ -126,21 +127,19 @@ static int read_member(struct reset_session *s, struct redis_link *link, const s
 /* Reads all records of the key. Returns an exit code. */
 static int read_records(struct reset_session *s, const char *url)
 {
-    struct redis_link link;
     weir_error error = {.code = 0};
     int code = CODE_GOOD;
-    const enum redis_link_result opened = redis_link_open(&link, url, &error);
+    const enum redis_link_result opened = redis_link_open(&s->link, url, &error);
     if (opened != REDIS_LINK_GOOD) {
         code = fail_with(s->out, &error, opened == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED);
-    } else if (!fleet_nodes_read(&link, s->key.prefix, &s->nodes, &error)) {
+    } else if (!fleet_nodes_read(&s->link, s->key.prefix, &s->nodes, &error)) {
         code = fail_with(s->out, &error, CODE_UNASKED);
     }
     const struct policy_set *set = process_policies(&s->key.weir->limiter.process); /* no thread changes it */
     const struct policy *member = policy_set_group(set, s->key.policy->group);
     for (; member != NULL && code == CODE_GOOD; member = policy_set_next(set, member)) {
-        code = member->scope == WEIR_SCOPE_FLEET ? read_member(s, &link, member) : CODE_GOOD;
+        code = member->scope == WEIR_SCOPE_FLEET ? read_member(s, member) : CODE_GOOD;
     }
-    redis_link_close(&link);
     return code;
 }
 
@@ -226,7 +225,7 @@ static int reset(struct reset_session *s, const char *url)
         return code;
     }
     if (!dry) {
-        const int result = reset_round(url, &s->key, s->limits, s->limit_count, s->nodes.fleet_us, &error);
+        const int result = reset_round(&s->link, &s->key, s->limits, s->limit_count, s->nodes.fleet_us, &error);
         if (result != 0) {
             return fail_with(s->out, &error, result == -EPROTO ? CODE_BAD : CODE_UNASKED);
         }
@@ -253,6 +252,7 @@ static int open_and_reset(struct reset_session *s, const char *url)
         standing_free(&s->limits[i]);
     }
     fleet_nodes_free(&s->nodes);
+    redis_link_close(&s->link);
     fleet_key_close(&s->key);
     return code;
 }

@@ -18,7 +18,7 @@
  * Resets the records that exist, of `count` limits. 0, or a negative errno with a sentence: -EPROTO: a record was
  * refused; else Redis has not answered, and some of the records may be reset.
  */
-int reset_round(const char *url, const struct fleet_key *key, const struct standing *limits, size_t count,
+int reset_round(struct redis_link *link, const struct fleet_key *key, const struct standing *limits, size_t count,
                 uint64_t fleet_us, weir_error *error);
 
 #endif

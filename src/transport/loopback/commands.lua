@@ -123,6 +123,10 @@ function commands.TIME()
     return {format('%.0f', math.floor(now_us / 1000000)), format('%.0f', now_us % 1000000)}
 end
 
+function commands.EXISTS(key)
+    return find(key) and 1 or 0
+end
+
 function commands.DEL(key)
     local there = find(key)
     objects[key] = nil

@@ -246,6 +246,24 @@ static bool take_histories(struct redis_transport *t, const struct batch *batch,
     return true;
 }
 
+static bool take_inspection(struct inspection *inspection, const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements == 0 || reply->element[0]->type != REDIS_REPLY_INTEGER) {
+        return false;
+    }
+    inspection_free(inspection); /* of a call that was repeated */
+    inspection->all = calloc(reply->elements, sizeof(*inspection->all));
+    for (size_t i = 0; i < reply->elements && inspection->all != NULL; i++) {
+        const redisReply *element = reply->element[i];
+        if (element->type == REDIS_REPLY_STRING) {
+            inspection->all[i].text = strdup(element->str);
+        }
+        inspection->all[i].number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
+        inspection->count = i + 1;
+    }
+    return inspection->all != NULL;
+}
+
 /* Takes the answer to one report of a window or a bucket, which begins at *at, and moves *at behind it. False: there
  * are not enough elements. */
 static bool take_count(struct report *report, const redisReply *reply, size_t *at)
@@ -309,6 +327,9 @@ static bool take_reply(struct redis_transport *t, const struct server_conn *serv
                        const redisReply *reply, uint64_t now_ns)
 {
     switch (batch->script) {
+    case SCRIPT_NODES:
+    case SCRIPT_AUTHORS:
+        return take_inspection(&t->round->inspections[batch->first], reply);
     case SCRIPT_HEARTBEAT:
         return take_heartbeat(t, server, batch, reply, now_ns);
     case SCRIPT_OVERRIDES:

@@ -67,7 +67,8 @@ static int make_room(struct redis_transport *t, size_t count)
         t->report_order_size = count;
     }
     /* In a Cluster every report may have a batch of its own, and another one after a split. */
-    const size_t batches = 2 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
+    const size_t batches =
+        t->round->inspection_count + 2 + HEARTBEATS_MAX + 3 + (t->cluster ? 2 * count : count / BATCH_HISTORIES);
     if (batches > t->batch_size) {
         struct batch *grown = realloc(t->batches, batches * sizeof(*grown));
         if (grown == NULL) {
@@ -357,6 +358,25 @@ static int batch_kind(struct redis_transport *t, enum report_kind kind, enum scr
     return 0;
 }
 
+/* The calls of a round that are not of reports. */
+static void batch_fleet(struct redis_transport *t, uint64_t now_ns)
+{
+    const struct round *round = t->round;
+    for (size_t i = 0; i < round->inspection_count; i++) {
+        (void) batch_add(t, (enum script)(SCRIPT_NODES + (int) round->inspections[i].kind), i, 0,
+                         slot_map_cluster_slot(round->inspections[i].record));
+    }
+    for (size_t i = 0; i < t->heartbeat_count && !round->reads; i++) {
+        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->heartbeats[i].cluster_slot);
+    }
+    if (!round->reads && (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS)) {
+        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, slot_map_cluster_slot(t->overrides_key));
+    }
+    if (round->limits.told) {
+        (void) batch_add(t, SCRIPT_LIMITS, 0, 0, slot_map_cluster_slot(t->limits_key));
+    }
+}
+
 int batch_make(struct redis_transport *t, uint64_t now_ns)
 {
     size_t ordered = 0;
@@ -366,15 +386,7 @@ int batch_make(struct redis_transport *t, uint64_t now_ns)
     if (result != 0) {
         return result;
     }
-    for (size_t i = 0; i < t->heartbeat_count; i++) {
-        (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->heartbeats[i].cluster_slot);
-    }
-    if (t->overrides_left_out == 0 || now_ns >= t->overrides_ns + OVERRIDES_PAUSE_NS) {
-        (void) batch_add(t, SCRIPT_OVERRIDES, 0, 0, slot_map_cluster_slot(t->overrides_key));
-    }
-    if (t->round->limits.told) {
-        (void) batch_add(t, SCRIPT_LIMITS, 0, 0, slot_map_cluster_slot(t->limits_key));
-    }
+    batch_fleet(t, now_ns);
     result = batch_kind(t, REPORT_WINDOW, SCRIPT_WINDOW, &ordered);
     result = result != 0 ? result : batch_kind(t, REPORT_BUCKET, SCRIPT_BUCKET, &ordered);
     return result != 0 ? result : batch_kind(t, REPORT_HISTORY, SCRIPT_HISTORY, &ordered);
@@ -394,10 +406,10 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
 bool batch_finish(struct redis_transport *t)
 {
     struct round *round = t->round;
-    const bool good = t->has_time && (t->cluster || t->lost_count == 0);
+    const bool good = round->reads ? t->lost_count == 0 : t->has_time && (t->cluster || t->lost_count == 0);
     t->round = NULL;
     t->doubtful = t->lost_count != 0 || t->lost_state;
-    if (good) {
+    if (good && !round->reads) {
         round->live_nodes = t->live_nodes;
         round->suspect_nodes = t->suspect_nodes;
         round->watermark_ns = t->watermark_ms * NS_PER_MS;

@@ -57,6 +57,8 @@
 _Static_assert(SERVERS_MAX <= TRANSPORT_MAX_POLLFDS && SERVERS_MAX < SERVER_NONE, "every server can be waited for");
 
 enum script {
+    SCRIPT_NODES, /* of inspections, in the order of their kinds */
+    SCRIPT_AUTHORS,
     SCRIPT_HEARTBEAT,
     SCRIPT_OVERRIDES,
     SCRIPT_LIMITS,
@@ -128,7 +130,7 @@ enum batch_state {
 struct batch {
     enum script script;
     enum batch_state state;
-    uint32_t first, count; /* range of `report_order`; of a heartbeat its index in `heartbeats`, and 0 */
+    uint32_t first, count; /* range of `report_order`; of a heartbeat or an inspection its index, and 0 */
     uint64_t sequence;     /* the server's `sequence` when the batch was sent */
     uint16_t cluster_slot;
     uint8_t server;   /* index of the server that the batch is or was sent to */

@@ -36,6 +36,8 @@ _Static_assert(6 + BATCH_REPORTS * BUCKET_WORDS <= WORDS_MAX, "a batch of bucket
 static const struct {
     const char *text, *sha;
 } scripts[SCRIPT_COUNT] = {
+    [SCRIPT_NODES] = {script_read_nodes, script_read_nodes_sha},
+    [SCRIPT_AUTHORS] = {script_read_authors, script_read_authors_sha},
     [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
     [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
     [SCRIPT_LIMITS] = {script_limits, script_limits_sha},
@@ -318,7 +320,14 @@ struct command script_call_words(struct redis_transport *t, const struct batch *
     struct arguments a = {t, 0, t->texts};
     put(&a, batch->with_source ? "EVAL" : "EVALSHA");
     put(&a, batch->with_source ? scripts[batch->script].text : scripts[batch->script].sha);
-    if (batch->script == SCRIPT_HEARTBEAT) {
+    if (batch->script <= SCRIPT_AUTHORS) {
+        const struct inspection *inspection = &t->round->inspections[batch->first];
+        put(&a, inspection->demand_record != NULL ? "2" : "1");
+        put(&a, inspection->record);
+        if (inspection->demand_record != NULL) {
+            put(&a, inspection->demand_record);
+        }
+    } else if (batch->script == SCRIPT_HEARTBEAT) {
         put_heartbeat(&a, batch);
     } else if (batch->script == SCRIPT_OVERRIDES) {
         put(&a, "1");

@@ -3,6 +3,8 @@
 #ifndef WEIR_TRANSPORT_REDIS_SCRIPTS_H
 #define WEIR_TRANSPORT_REDIS_SCRIPTS_H
 
+extern const char script_read_nodes[], script_read_nodes_sha[];
+extern const char script_read_authors[], script_read_authors_sha[];
 extern const char script_heartbeat[], script_heartbeat_sha[];
 extern const char script_overrides[], script_overrides_sha[];
 extern const char script_limits[], script_limits_sha[];

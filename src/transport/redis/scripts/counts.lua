@@ -25,10 +25,6 @@
 -- exists. What is done for those new units stands in counts_add.lua, as statements: as a function it would take 8 percent
 -- more. All else is functions, which pass numbers in the variables of the script.
 
--- The largest number below 2^63. HINCRBY counts exactly up to there; a count that is read above 2^53 is rounded to the
--- 16th digit.
-local END = 9223372036854774784
-
 -- The numbers of a text in the form that struct has for one of `times` like ones.
 local function numbers_of(form, times, text)
     return {struct.unpack('<' .. string.rep(form, times), text)}
@@ -46,25 +42,6 @@ local out, to = {}, 0 -- the answer, and how many numbers it has
 -- that a reset keeps; whether the report's count is the author's.
 local old_count, old_demand, old_refunds, old_reset, count, demand, refunds, reset, kept, is_latest
 local more, more_demand, more_refunds, sum, sum_demand, sum_refunds, old_sum_refunds
-
--- The numbers of a field. A field that weir did not write counts as zeros.
-local function parse(field)
-    local first, second, third, fourth = tonumber(field or 0), nil, nil, nil
-    if first and first >= 0 and first <= END then
-        return first, first, 0, 0
-    end
-    first, second = match(field, '^(%d+) (%d+)$') -- mostly; it takes a quarter less
-    if first then
-        first, second, third, fourth = first + 0, second + 0, 0, 0
-    else
-        first, second, third, fourth = match(field, '^(%-?%d+) (%d+) (%d+) ?(%d*)$')
-        first, second, third, fourth = tonumber(first) or 0, tonumber(second) or 0, tonumber(third) or 0, tonumber(fourth) or 0
-    end
-    if first + third < 0 or first > END or third > END then
-        return 0, 0, 0, 0
-    end
-    return first, second > END and first or second, third, fourth > MOST and 0 or fourth
-end
 
 -- Merges a report into the author's field and the field of the sums. `plain`: the count of a report that says nothing but
 -- a count, else 0, and the report's numbers are in `merged`.
@@ -101,12 +78,6 @@ end
 -- True if the report has changed the author's field.
 local function is_changed()
     return count ~= old_count or demand ~= old_demand or refunds ~= old_refunds or reset ~= old_reset
-end
-
--- The hash with the authors of a part. All records of a batch have the same prefix.
-local stem = string.find(KEYS[1] or '', '}', 1, true) or 0
-local function part_of(key, number, mark)
-    return string.sub(key, 1, stem) .. '{' .. number .. '.' .. mark .. '}'
 end
 
 -- The hash that has the author's field, and the record as it was read, with that field in it. nil: the record has no mark

@@ -36,13 +36,10 @@
 -- members than a fleet has nodes; the set is then created again. Members that no node writes are removed: at the end of
 -- the set, all of them at once when one is seen there; elsewhere, when they are late.
 -- include common.lua
-local KEEP_MS, NODES_MOST, LIFETIME_MOST_MS, PAGE = '86400000', 10000, 1200000, 100
-local SLOWER, GUESS_US = 256, 50000
-local STEP_MOST_US = 3600000000 -- an hour: a larger step needs a witness
-local OFFSET_MOST_US = 3155760000000000 -- 100 years
+-- include nodes.lua
+local KEEP_MS, NODES_MOST, PAGE = '86400000', 10000, 100
+local GUESS_US = 50000
 local FOLLOW_MOST_US = 63072000000000 -- two years: nodes tell times apart by up to four
-local NAME_MOST = 64
-local CREATED, NODE = '^!(%d+):?(%-?%d*):?(%d*)$', '^[^:!][^:]*:(%d+):(%d+)$'
 local key, member, suspect_ms, lifetime_ms = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local leaves, asks = ARGV[4] == '1', ARGV[4] == '2'
 local clock = call('TIME')
@@ -53,23 +50,6 @@ if type(count) == 'table' and not is_wrong_type(count) then
 end
 if type(count) == 'table' or count > NODES_MOST then
     call('DEL', key)
-end
-
--- If a member keeps the time of the set's creation: the member, and its numbers. Else nothing.
-local function creation(name, score)
-    local created, offset, noted = match(name, CREATED)
-    if created and tonumber(score) == math.huge and tonumber(created) <= MOST then
-        return name, created, offset, noted
-    end
-end
-
--- If a member can be a node's: the times after which the node is suspect, and has failed. Else nothing.
-local function node_times(name, score)
-    local suspect, lifetime = match(name, NODE)
-    suspect, lifetime, score = tonumber(suspect), tonumber(lifetime), tonumber(score)
-    if lifetime and lifetime <= LIFETIME_MOST_MS and #name <= NAME_MOST and score >= 0 and score <= MOST then
-        return suspect, lifetime
-    end
 end
 
 -- Reads the last two members, which should be the latest heartbeat and the creation. False if one of them is neither;
@@ -116,18 +96,12 @@ last_ms = last_ms >= 0 and last_ms <= MOST and last_ms or 0
 local node_us, host_us = tonumber(ARGV[5] or 0), tonumber(ARGV[6] or 0)
 local has_offset = offset ~= ''
 local noted_us = tonumber(noted) or 0
-local offset_us = tonumber(offset) or 0
-offset_us = math.abs(offset_us) <= OFFSET_MOST_US and offset_us or 0
+local noted_offset_us = tonumber(offset) or 0
+noted_offset_us = math.abs(noted_offset_us) <= OFFSET_MOST_US and noted_offset_us or 0
+local offset_us = offset_now(offset, noted, clock_us)
 local latest_us = latest_ms and latest_ms * 1000
 if not latest_us and has_offset and noted_us <= MOST then
-    latest_us = noted_us + offset_us -- a node that left has noted the time
-end
-if offset_us > 0 then
-    local passed_us = clock_us - noted_us
-    offset_us = max(offset_us - floor(max(passed_us, 0) / SLOWER), 0)
-    if passed_us < -STEP_MOST_US then
-        offset_us = 0 -- the clock has stepped back by more than an hour since
-    end
+    latest_us = noted_us + noted_offset_us -- a node that left has noted the time
 end
 -- changed: the creation is to be written again. shift_us: by how much the heartbeats move with fleet time.
 -- is_unreal: the latest heartbeat is one that no node has made.

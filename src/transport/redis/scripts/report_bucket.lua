@@ -33,6 +33,8 @@
 -- `from` is the time up to which every node has reported all of its use. The bucket may have been full at that time,
 -- but not since, because units used since may be reported in any order.
 --
+-- A report of the author '' reads a record, and writes nothing.
+--
 -- Where the rate differs from the last report's rate, the units that are owed stay. A reset fills the bucket once,
 -- except for what its author has used since.
 --
@@ -51,6 +53,7 @@
 -- the bucket is full. So a busy bucket's time to live is not set with every report, and is at most one such stretch too
 -- short.
 -- include common.lua
+-- include fields.lua
 -- include counts.lua
 local REPAIR_US = 10000000 -- authors report a lost record within this time; their interval is much shorter
 local LATEST_US = 280000000000000 -- tat is at most some nine years ahead: nodes count no further, and PEXPIRE has an end
@@ -206,7 +209,7 @@ for i = 1, records do
             else
                 reset = old_reset
             end
-            if tat ~= old_tat or is_changed() or record[4] ~= rate.text or not record[2] then
+            if author ~= '' and (tat ~= old_tat or is_changed() or record[4] ~= rate.text or not record[2]) then
                 if record[4] == rate.text then
                     write(key, own, author, rate.tat, format(ONE, tat))
                 else
@@ -225,7 +228,7 @@ for i = 1, records do
             return redis.error_reply(record.err)
         end
     end
-    if tat and (expires or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us) then
+    if tat and author ~= '' and (expires or tat - tat % stretch_us ~= old_tat - old_tat % stretch_us) then
         local ttl_ms = format(ONE, max(ceil((tat - now_us) / 1000), 0) + rate.life_ms)
         local failure = expire_all(key, ttl_ms, old_tat > 0 or part ~= '')
         if failure then

@@ -19,6 +19,8 @@
 -- counted as they come and go. If the counts do not add up to the size of the set, the whole set is counted again. That
 -- happens when one of the two keys was lost, or somebody else has written to it.
 --
+-- A report of the author '' reads a log, and writes nothing.
+--
 -- What weir did not write costs the key at most its limit. The script removes members with times beyond 2^53, a reset
 -- that is more than an hour ahead of the author's time, and fields of the hash that no author can have written.
 -- include common.lua
@@ -142,6 +144,22 @@ local function answer_groups(answer, key, skip, units)
     end
 end
 
+-- Answers a log to one who only reads it: the author ''. `until_us`: units up to this time are outside of the window.
+local function answer_reader(answer, key, hash, now, until_us, limit)
+    local skip = call('ZCOUNT', key, '-inf', format(ONE, until_us))
+    local units = call('ZCOUNT', key, '-inf', format(ONE, MOST)) - skip
+    if units > limit then
+        skip, units = skip + units - limit, limit
+    end
+    for _, author in pairs(read_authors(hash, now) or {}) do
+        if author.reported > now - AUTHOR_US then
+            answer[5], answer[6] = (answer[5] + author.demand) % DEMAND_END, answer[6] + 1
+        end
+    end
+    answer[3] = units
+    answer_groups(answer, key, skip, units)
+end
+
 for i = 1, #KEYS / 2 do
     local key, hash, name = KEYS[i], KEYS[#KEYS / 2 + i], ARGV[at + 1]
     local first, refund_from, refund_to = tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
@@ -157,6 +175,10 @@ for i = 1, #KEYS / 2 do
             return redis.error_reply(old_reset.err)
         end
         answer[1] = 1
+    elseif name == '' then
+        old_reset = tonumber(old_reset or 0)
+        answer[4] = old_reset > over and old_reset <= now + AHEAD_US and old_reset or 0
+        answer_reader(answer, key, hash, now, max(over, answer[4]), limit)
     else
         local known = read_authors(hash, now)
         local authors = known or {}

@@ -14,8 +14,9 @@
 --
 -- A reset gives back everything that counts, except what its author has used since. The units are given back in the
 -- author's name and once: the author's field keeps the time of its last reset. A record of a wrong type is refused
--- alone. Any other error ends the batch.
+-- alone. Any other error ends the batch. A report of the author '' reads a record, and writes nothing.
 -- include common.lua
+-- include fields.lua
 -- include counts.lua
 local counts = numbers_of('d', records, ARGV[2])
 local at = #ARGV - 2 * records + #ARGV[4] / 40 -- the arguments before those of a record
@@ -28,7 +29,7 @@ for i = 1, records do
         local mark = pcall('HGET', key, 'mark')
         own = type(mark) == 'string' and part_of(key, part, mark) or nil
     end
-    local expires, added = i == renewed, false
+    local expires, added = i == renewed and author ~= '', false
     if told ~= 0 then
         local first = told < 0
         told = first and -told or told
@@ -57,6 +58,7 @@ for i = 1, records do
             end
             -- A report of zeros creates no record.
             local exists = record[2] or count ~= 0 or demand ~= 0 or refunds ~= 0 or reset ~= 0
+            exists = exists and author ~= ''
             if exists and (is_changed() or not record[2]) then
                 write(key, own, author)
             end
