@@ -4,7 +4,7 @@
 weir-fleetsim as its users meet it: what it prints, what it refuses, and that a seed gives the same run again.
 
 Guards: apps/fleetsim/main.c, apps/fleetsim/options.c, apps/fleetsim/entropy.c, apps/fleetsim/reference.c,
-apps/fleetsim/result.c, apps/fleetsim/demand.c, apps/fleetsim/truth.c
+apps/fleetsim/result.c, apps/fleetsim/demand.c, apps/fleetsim/truth.c, tests/fleet/reference.py
 """
 import json
 import os
@@ -154,6 +154,16 @@ def test_rows_of_several_seeds_have_their_mean_and_the_most_and_the_least_of_all
     for name in ("mean", "false", "jain"):
         assert abs(both[name] - (one[name] + other[name]) / 2) < 0.006, (name, one, other, both)
     assert both["most"] == max(one["most"], other["most"]) and both["least"] == min(one["least"], other["least"]), (one, other, both)
+
+
+def test_the_figures_of_the_reference_are_what_its_program_prints(_path):
+    part = " 4 1000 1 "  # a third of the rows, in seconds
+    words = [sys.executable, os.path.join(os.path.dirname(REFERENCE), "reference.py"), "--only", part]
+    printed = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True).stdout.splitlines()
+    with open(REFERENCE, encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert printed == [line for line in lines if line.startswith("#") or part in line], printed
+    assert sum(not line.startswith("#") for line in lines) == 72, lines
 
 
 def main():
