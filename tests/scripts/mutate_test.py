@@ -22,7 +22,8 @@ import types
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "install"))
 from tap import Failed, main as run_checks  # noqa: E402
 
-SCRIPT = pathlib.Path(sys.argv[1]).resolve() / "scripts/mutate"
+SOURCE = pathlib.Path(sys.argv[1]).resolve()
+SCRIPT = SOURCE / "scripts/mutate"
 C_FILE = """\
 #include "a/b.h" /* x < y && z */
 #define TWICE(n) ((n) + (n))
@@ -316,6 +317,14 @@ def reports():
             expect(line in done.stdout, line, done.stdout, done.stderr)
 
 
+def names_files():
+    """the tables of the project number their rows, and name files that exist: take out the rows of a file that is gone"""
+    for table in sorted(SOURCE.glob("tests/mutants/*.tsv")):
+        rows = mutate.read(table)[1]
+        gone = sorted({row["file"] for row in rows if not (SOURCE / row["file"]).is_file()})
+        expect(not gone and [row["number"] for row in rows] == [str(number + 1) for number in range(len(rows))], table, *gone)
+
+
 def helps():
     """--help helps, and what is not known is refused with a sentence"""
     for words, status, sentence in ((["--help"], 0, "scripts/mutate draw TABLE SEED COUNT"), (["run", "/nowhere"], 1, "/nowhere"),
@@ -326,4 +335,4 @@ def helps():
 
 
 run_checks([every_kind, spares, changes_that_change_nothing, weakens_orderings, seeds, tries_rows, sets_aside, moved_places, copies,
-            builds_and_tests, reports, helps])
+            builds_and_tests, reports, names_files, helps])
