@@ -16,15 +16,18 @@
 #include "thread/tick.h"
 #include "transport/author.h"
 
-/* 12 random hexadecimal digits, of which the first six can be read from the name of an author (author.h). */
+/* Of the first byte: the first three are a number that an author's name has room for (author.h). */
+#define ID_FIRST_END 0xee
+_Static_assert(ID_FIRST_END << 16 <= AUTHOR_DIGITS, "the node of an author can be told from its name");
+
+/* 12 random hexadecimal digits. */
 static int make_node_id(struct fleet *fleet)
 {
     unsigned char id[6];
-    do {
-        if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
-            return -errno;
-        }
-    } while ((unsigned) id[0] << 16 >= AUTHOR_DIGITS);
+    if (getrandom(id, sizeof(id), 0) != (ssize_t) sizeof(id)) {
+        return -errno;
+    }
+    id[0] %= ID_FIRST_END;
     for (size_t i = 0; i < sizeof(id); i++) {
         (void) snprintf(fleet->node + 2 * i, 3, "%02x", id[i]);
     }

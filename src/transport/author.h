@@ -18,7 +18,7 @@
 #define AUTHOR_NODE   3 /* bytes of the node, which are the first */
 #define AUTHOR_LENGTH 6
 #define AUTHOR_BASE   250
-#define AUTHOR_DIGITS (UINT64_C(1) * AUTHOR_BASE * AUTHOR_BASE * AUTHOR_BASE)
+#define AUTHOR_DIGITS (AUTHOR_BASE * AUTHOR_BASE * AUTHOR_BASE)
 
 static inline void author_digits(char *out, uint64_t number)
 {
