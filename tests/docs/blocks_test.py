@@ -70,6 +70,7 @@ NOT_RUN = [
     ("docs/nginx.md", "limiting sessions by policy", LOG),
     ("docs/nginx.md", "stick-table", "HAProxy's configuration, that nginx's beside it is to replace"),
     ("docs/operations.md", "reports a second", "equations"),
+    ("docs/simulator.md", "tests/fleet/reference.py", "it takes a minute; tests/fleet/fleetsim_test.py compares some of its rows"),
     ("docs/operations.md", "127.0.0.1:6379> HGETALL", "a record as Redis shows it, with notes"),
     ("docs/operations.md", "4 nodes are live, and expected_nodes is 2", LOG),
     ("docs/operations.md", "redis 10.0.0.5:6379", LOG),
