@@ -19,9 +19,10 @@
  *        units that did not pass.
  *   [A2] merged units of a window: the background thread (merge.c) writes what lowers them (remote_refunds, restored),
  *        then the state (dwcas_swap, a full barrier), then what raises them (remote) with release. When the state has
- *        moved to the next window, account.c writes the counts of that window, then its number with release. A refund
- *        reads the state, then number and counts with acquire, and confirms the state (dwcas_swap). Amid a merge it
- *        may take units of other nodes for local ones, but never local ones for theirs. So every unit comes back.
+ *        moved to the next window, account.c writes the counts of that window, then its number with release; where the
+ *        key has no full sync state, compact_write does. A refund reads the state, then number and counts with acquire,
+ *        and confirms the state (dwcas_swap). Amid a merge it may take units of other nodes for local ones, but never
+ *        local ones for theirs. So every unit comes back.
  *
  * Also [S5] of settle.c. Progress: lock-free, but for logs and settle_key.
  */

@@ -68,8 +68,7 @@ static void shift_window(const struct sweep *sweep, struct cell *cell, struct sy
         store_release(&ledger->refunds[seq & 1],
                       (uint64_t) seq << WINDOW_COUNT_BITS | (refunds[i] & WINDOW_COUNT_MASK));
     }
-    const uint32_t seq = load_relaxed(&sync->allowance.seq);
-    store_relaxed(&sync->allowance.seq, seq != SEQ_NONE ? (seq + windows) & WINDOW_SEQ_MASK : seq);
+    store_relaxed(&sync->allowance.seq, (load_relaxed(&sync->allowance.seq) + windows) & WINDOW_SEQ_MASK);
 }
 
 static void shift_cell(const struct sweep *sweep, uint32_t at, struct sync_full *sync, const struct rule *rule)

@@ -17,7 +17,7 @@
 #include "weir/weir.h"
 
 /* Changes with every struct that lies in a segment, and with the order of the parts. */
-#define SEGMENT_LAYOUT 8
+#define SEGMENT_LAYOUT 9
 
 /* What a program can test of a segment before it maps the segment. */
 enum segment_state {

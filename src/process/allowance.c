@@ -67,9 +67,6 @@ static void request_sync(struct process *process, uint32_t cell)
 static struct state local_state(const struct process *process, uint32_t cell, struct state state)
 {
     const struct merged_counts merged = sync_state_merged(process, cell);
-    if (merged.seq == SEQ_NONE) {
-        return state;
-    }
     state = window_discharge_seq(state, merged.seq & WINDOW_SEQ_MASK, merged.now);
     return window_discharge_seq(state, (merged.seq - 1) & WINDOW_SEQ_MASK, merged.before);
 }

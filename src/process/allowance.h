@@ -13,8 +13,6 @@
 #include "base/numbers.h"
 #include "policy/policy.h"
 
-#define SEQ_NONE UINT32_MAX /* no window's number */
-
 /* What checks know of a key's use by the other nodes. Written by the background thread; see sync_state.h. */
 struct allowance {
     _Alignas(64) _Atomic uint64_t remote_rate; /* see struct estimate */
@@ -29,7 +27,7 @@ struct allowance {
     _Atomic uint64_t level;
     _Atomic uint32_t remote_fraction; /* see struct estimate */
     _Atomic uint32_t fraction; /* not 0: remote units are unknown, and this fraction of the limit is in force; 2^-32 */
-    _Atomic uint32_t seq;      /* the window of `seen`, and of the sync state's `now`; SEQ_NONE: none yet */
+    _Atomic uint32_t seq;      /* the window of `seen`, and of the sync state's `now`; of no window: 0, as the counts */
     _Atomic uint16_t dither;   /* see struct estimate */
     _Atomic uint8_t quota_unacked; /* 1: a quota that may have been used up before this process started */
     _Atomic uint8_t flags;         /* ALLOWANCE_* */
@@ -51,7 +49,7 @@ _Static_assert(sizeof(struct allowance) == 64, "a check reads one cache line of 
     X(level, 0)                                                                                                        \
     X(remote_fraction, 0)                                                                                              \
     X(fraction, 0)                                                                                                     \
-    X(seq, SEQ_NONE)                                                                                                   \
+    X(seq, 0)                                                                                                          \
     X(dither, 0)                                                                                                       \
     X(quota_unacked, 0)                                                                                                \
     X(flags, ALLOWANCE_DEMAND_UNKNOWN)

@@ -94,7 +94,6 @@ bool evict_take_report(struct process *process, struct evicted_report *out)
 
 void evict_salvage_report(struct evicted_report *report)
 {
-    sync_state_salvage(&report->sync);
     report->key.length = (uint8_t) min_u64(report->key.length, KEY_NAME_SIZE);
     report->time_count = (uint32_t) min_u64(report->time_count, EVICTED_TIMES);
 }
@@ -164,11 +163,12 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
     probe_evict(load_relaxed(&meta->group), hash, !fresh); /* the cell is locked: its words are this thread's */
 }
 
-struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
-                           uint64_t now_ns)
+struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint64_t now_ns,
+                           bool *restored)
 {
     const struct usage usage = sketch_find_returned(&process->sketch, hash, rule->limit, now_ns); /* [E3] */
     const struct state fresh = rule_fresh(rule, now_ns);
+    *restored = false;
     if (usage.units == 0) {
         return fresh;
     }
@@ -177,8 +177,6 @@ struct state evict_restore(struct process *process, const struct rule *rule, uin
         return fresh;
     }
     (void) add_relaxed(&process->shared->evicted_restored_count, 1);
-    if (cell_meta_is(&process->table.metas[at], CELL_SHARED)) {
-        sync_restore(process, at, rule, state);
-    }
+    *restored = true;
     return state;
 }

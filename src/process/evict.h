@@ -49,9 +49,9 @@ void evict_cell(struct process *process, const struct policy_set *set, uint32_t 
 void evict_record_usage(struct process *process, uint32_t at, const struct rule *rule, uint64_t hash,
                         struct state state, uint64_t now_ns);
 
-/* The first state of a key that gets a locked cell: fresh, or restored from the sketch. */
-struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint32_t at,
-                           uint64_t now_ns);
+/* The first state of a key that gets a locked cell: fresh, or (*restored) restored from the sketch. */
+struct state evict_restore(struct process *process, const struct rule *rule, uint64_t hash, uint64_t now_ns,
+                           bool *restored);
 
 /* Takes the oldest report. False: there is none. */
 bool evict_take_report(struct process *process, struct evicted_report *out);

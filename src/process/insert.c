@@ -233,16 +233,14 @@ static void occupy(struct process *process, uint32_t at, const struct insertion 
     (void) table_vacate(table, at);
     top_denied_evict(process, at);
     if (process->fleet) {
-        sync_clear(process, at);
+        refund_ledger_clear(process, at);
     }
     write_meta(process, &table->metas[at], new);
     const bool shared = cell_meta_is(&table->metas[at], CELL_SHARED);
-    if (process->fleet) {
-        sync_begin(process, at, new->policy, new->key); /* of a key that is not shared, too: sweeps read every cell */
-    }
-    const struct state state = evict_restore(process, rule, new->hash, at, new->now_ns);
-    if (process->fleet) {
-        sync_begin_full(process, at, rule, new->now_ns);
+    bool restored;
+    const struct state state = evict_restore(process, rule, new->hash, new->now_ns, &restored);
+    if (process->fleet) { /* of a key that is not shared, too: sweeps read every cell */
+        sync_begin(process, at, new->policy, rule, new->key, restored && shared ? &state : NULL, new->now_ns);
     }
     table_occupy(table, at, new->hash, state);
     history_store_resume(process, at, rule, new->now_ns);

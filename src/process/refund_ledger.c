@@ -34,16 +34,23 @@ void refund_ledger_add_window(struct refund_ledger *ledger, uint32_t seq, uint64
     } while (!cas_release(refunds, &seen, next)); /* [A1] */
 }
 
-void refund_ledger_clear(struct refund_ledger *ledger)
+void refund_ledger_clear(struct process *process, uint32_t cell)
 {
-    /* Relaxed: the cell is locked. */
+    if (cell_meta_had(&process->table.metas[cell], EVENT_REFUNDED)) {
+        struct refund_ledger *ledger = &process->syncs.spills[cell].ledger;
+        /* Relaxed: the cell is locked. */
 #define CLEAR(field) store_relaxed(&ledger->field, 0);
-    REFUND_LEDGER_FIELDS(CLEAR)
+        REFUND_LEDGER_FIELDS(CLEAR)
+    }
 }
 
-void refund_ledger_copy(struct refund_ledger *to, const struct refund_ledger *from)
+void refund_ledger_move(struct process *process, uint32_t from, uint32_t to)
 {
-    /* Relaxed: both cells are locked. */
-#define COPY(field) store_relaxed(&to->field, load_relaxed(&from->field));
-    REFUND_LEDGER_FIELDS(COPY)
+    if (cell_meta_had(&process->table.metas[from], EVENT_REFUNDED)) {
+        struct refund_ledger *new = &process->syncs.spills[to].ledger;
+        const struct refund_ledger *old = &process->syncs.spills[from].ledger;
+        /* Relaxed: both cells are locked. */
+#define COPY(field) store_relaxed(&new->field, load_relaxed(&old->field));
+        REFUND_LEDGER_FIELDS(COPY)
+    }
 }

@@ -35,8 +35,8 @@ struct refund_ledger *refund_ledger_make(struct process *process, uint32_t cell)
 /* Adds refunded units of the window `seq`; call after the state was lowered. */
 void refund_ledger_add_window(struct refund_ledger *ledger, uint32_t seq, uint64_t units);
 
-/* Of locked cells. */
-void refund_ledger_clear(struct refund_ledger *ledger);
-void refund_ledger_copy(struct refund_ledger *to, const struct refund_ledger *from);
+/* Of locked cells: clears the ledger of the last key; and copies that of a key that moves. */
+void refund_ledger_clear(struct process *process, uint32_t cell);
+void refund_ledger_move(struct process *process, uint32_t from, uint32_t to);
 
 #endif

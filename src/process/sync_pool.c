@@ -23,32 +23,21 @@
 #define SAMPLE   8
 #define SEARCHES 4
 
-enum { PART_COMPACTS, PART_POOL, PART_SHARED, PARTS };
-
 static size_t pool_count(size_t cell_count)
 {
-    const size_t some = max_u64(cell_count / SYNCS_DIVISOR, SYNCS_LEAST);
-    return min_u64(some, cell_count);
-}
-
-static size_t sync_part_sizes(size_t cell_count, size_t sizes[PARTS])
-{
-    sizes[PART_COMPACTS] = cell_count * sizeof(struct sync_compact);
-    sizes[PART_POOL] = pool_count(cell_count) * sizeof(struct sync_full);
-    sizes[PART_SHARED] = sizeof(struct sync_states_shared);
-    return arena_padded(sizes[PART_COMPACTS]) + arena_padded(sizes[PART_POOL]) + arena_padded(sizes[PART_SHARED]);
+    return min_u64(max_u64(cell_count / SYNCS_DIVISOR, SYNCS_LEAST), cell_count);
 }
 
 size_t syncs_size(size_t cell_count)
 {
-    size_t sizes[PARTS];
-    return sync_part_sizes(cell_count, sizes);
+    return arena_padded(cell_count * sizeof(struct sync_compact)) +
+           arena_padded(pool_count(cell_count) * sizeof(struct sync_full)) +
+           arena_padded(sizeof(struct sync_states_shared));
 }
 
 int syncs_open(struct sync_states *syncs, size_t cell_count, struct pages_owner *pages)
 {
-    size_t sizes[PARTS];
-    syncs->memory_size = sync_part_sizes(cell_count, sizes);
+    syncs->memory_size = syncs_size(cell_count);
     syncs->count = (uint32_t) pool_count(cell_count);
     syncs->all = syncs->count == cell_count;
     syncs->spills_size = cell_count * sizeof(*syncs->spills);
@@ -60,12 +49,11 @@ int syncs_open(struct sync_states *syncs, size_t cell_count, struct pages_owner 
         return -ENOMEM;
     }
     unsigned char *next = syncs->memory;
-    syncs->compacts = arena_carve(&next, sizes[PART_COMPACTS]);
-    syncs->pool = arena_carve(&next, sizes[PART_POOL]);
-    syncs->shared = arena_carve(&next, sizes[PART_SHARED]);
+    syncs->compacts = arena_carve(&next, cell_count * sizeof(*syncs->compacts));
+    syncs->pool = arena_carve(&next, syncs->count * sizeof(*syncs->pool));
+    syncs->shared = arena_carve(&next, sizeof(*syncs->shared));
     for (uint32_t i = 0; i < syncs->count && pages_are_fresh(pages); i++) {
         store_relaxed(&syncs->pool[i].cell, syncs->all ? i : TABLE_NONE);
-        store_relaxed(&syncs->pool[i].allowance.seq, SEQ_NONE);
     }
     return 0;
 }
@@ -109,60 +97,64 @@ static void attach(struct sync_states *syncs, struct sync_full *sync, uint32_t c
 /* Takes the full state from a cell; `denied`: units that the compact state counts from now on. */
 static void detach(struct sync_states *syncs, uint32_t cell, uint64_t denied)
 {
-    store_relaxed(&syncs->compacts[cell].sync, (uint32_t) min_u64(denied, COMPACT_HAS_FULL - 1));
+    store_release(&syncs->compacts[cell].sync, (uint32_t) min_u64(denied, COMPACT_HAS_FULL - 1)); /* [N4] */
 }
 
-void sync_begin(struct process *process, uint32_t cell, const struct policy *policy, const weir_key *key)
+void sync_blank(struct process *process, uint32_t cell)
+{
+    struct sync_states *syncs = &process->syncs;
+    struct sync_compact *compact = &syncs->compacts[cell];
+    compact->key_length = 0;
+    detach(syncs, cell, 0);
+    /* Relaxed: the number only has to be new. */
+    store_relaxed(&compact->residency, (add_relaxed(&syncs->shared->incarnations, 1) + 1) << RESIDENCY_SHIFT);
+    store_relaxed(&compact->words[0], 0);
+    store_relaxed(&compact->words[1], 0);
+    store_relaxed(&compact->acked_at, 0);
+    store_relaxed(&compact->flags, 0);
+}
+
+/* Writes to a new key's compact state that its state was restored. */
+static void restore(struct sync_compact *compact, const struct rule *rule, struct state state)
+{
+    store_relaxed(&compact->flags, load_relaxed(&compact->flags) | COMPACT_RESTORED | COMPACT_RESTORED << 1);
+    switch (rule_kind(rule)) {
+    case RULE_WINDOW:
+        store_relaxed(&compact->words[0], window_count(state));
+        store_relaxed(&compact->words[1], window_previous(state));
+        store_relaxed(&compact->residency, load_relaxed(&compact->residency) | window_seq(state));
+        break;
+    case RULE_HISTORY:
+        store_relaxed(&compact->words[0], history_state_count(state));
+        store_relaxed(&compact->words[1], history_state_until(state));
+        break;
+    case RULE_BUCKET:
+        store_relaxed(&compact->words[0], bucket_tat(state));
+        break;
+    }
+}
+
+void sync_begin(struct process *process, uint32_t cell, const struct policy *policy, const struct rule *rule,
+                const weir_key *key, const struct state *restored, uint64_t now_ns)
 {
     struct sync_states *syncs = &process->syncs;
     struct sync_compact *compact = &syncs->compacts[cell];
     struct key_name kept;
     key_name_make(&kept, process->record_hash, policy, key);
+    sync_blank(process, cell);
     memcpy(compact->key, kept.bytes, min_u64(kept.length, COMPACT_KEY));
     if (kept.length > COMPACT_KEY) {
         memcpy(syncs->tails[cell].bytes, kept.bytes + COMPACT_KEY, kept.length - (size_t) COMPACT_KEY);
     }
     compact->key_length = kept.length;
-    detach(syncs, cell, 0);
-    /* Relaxed: the number only has to be new. */
-    store_relaxed(&compact->residency, (add_relaxed(&syncs->shared->incarnations, 1) + 1) << RESIDENCY_SHIFT);
-    store_relaxed(&compact->now, 0);
-    store_relaxed(&compact->before, 0);
-    store_relaxed(&compact->acked_at, 0);
     store_relaxed(&compact->flags, (uint8_t) (kept.flags << COMPACT_KEY_SHIFT));
-}
-
-void sync_restore(struct process *process, uint32_t cell, const struct rule *rule, struct state state)
-{
-    struct sync_compact *compact = &process->syncs.compacts[cell];
-    unsigned flags = load_relaxed(&compact->flags) | COMPACT_RESTORED_NOW;
-    switch (rule_kind(rule)) {
-    case RULE_WINDOW:
-        flags |= COMPACT_RESTORED_BEFORE | COMPACT_HAS_SEQ;
-        store_relaxed(&compact->now, window_count(state));
-        store_relaxed(&compact->before, window_previous(state));
-        store_relaxed(&compact->residency, load_relaxed(&compact->residency) | window_seq(state));
-        break;
-    case RULE_HISTORY:
-        flags |= COMPACT_RESTORED_BEFORE;
-        store_relaxed(&compact->now, history_state_count(state));
-        store_relaxed(&compact->before, history_state_until(state));
-        break;
-    case RULE_BUCKET:
-        store_relaxed(&compact->now, bucket_tat(state));
-        break;
+    if (restored != NULL) {
+        restore(compact, rule, *restored);
     }
-    store_relaxed(&compact->flags, (uint8_t) flags);
-}
-
-void sync_begin_full(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns)
-{
-    struct sync_states *syncs = &process->syncs;
     if (syncs->all) {
-        struct sync_full *sync = &syncs->pool[cell];
-        compact_expand(process, cell, rule, now_ns, sync);
-        sync->round = 0;
-        attach(syncs, sync, cell);
+        compact_expand(process, cell, rule, now_ns, &syncs->pool[cell]);
+        syncs->pool[cell].round = 0;
+        attach(syncs, &syncs->pool[cell], cell);
     }
 }
 
@@ -175,18 +167,9 @@ void sync_evict(struct process *process, uint32_t cell, const struct rule *rule,
     } else if (out != NULL) {
         compact_expand(process, cell, rule, now_ns, out);
     }
-    if (sync != NULL) {
-        detach(syncs, cell, 0);
-        if (!syncs->all) {
-            store_release(&sync->cell, TABLE_NONE); /* [N5] */
-        }
-    }
-}
-
-void sync_clear(struct process *process, uint32_t cell)
-{
-    if (cell_meta_had(&process->table.metas[cell], EVENT_REFUNDED)) {
-        refund_ledger_clear(&process->syncs.spills[cell].ledger);
+    detach(syncs, cell, 0);
+    if (sync != NULL && !syncs->all) {
+        store_release(&sync->cell, TABLE_NONE); /* [N5] */
     }
 }
 
@@ -194,34 +177,44 @@ void sync_move(struct process *process, uint32_t from, uint32_t to)
 {
     struct sync_states *syncs = &process->syncs;
     struct sync_full *sync = sync_of(syncs, from);
-    compact_copy(syncs, from, to);
-    if (cell_meta_had(&process->table.metas[from], EVENT_REFUNDED)) {
-        refund_ledger_copy(&syncs->spills[to].ledger, &syncs->spills[from].ledger);
+    const struct sync_compact *old = &syncs->compacts[from];
+    struct sync_compact *new = &syncs->compacts[to];
+    store_relaxed(&new->acked_at, load_relaxed(&old->acked_at));
+    store_relaxed(&new->flags, load_relaxed(&old->flags));
+    store_relaxed(&new->residency, load_relaxed(&old->residency));
+    store_relaxed(&new->words[0], load_relaxed(&old->words[0]));
+    store_relaxed(&new->words[1], load_relaxed(&old->words[1]));
+    new->key_length = old->key_length;
+    memcpy(new->key, old->key, COMPACT_KEY);
+    if (old->key_length > COMPACT_KEY) {
+        syncs->tails[to] = syncs->tails[from];
     }
-    if (sync == NULL) {
-        detach(syncs, to, load_relaxed(&syncs->compacts[from].sync));
-        return;
+    if (compact_is(old, COMPACT_SPILLED)) {
+        counts_copy(&syncs->spills[to].now, &syncs->spills[from].now);
+        counts_copy(&syncs->spills[to].before, &syncs->spills[from].before);
     }
+    refund_ledger_move(process, from, to);
+    detach(syncs, to, sync == NULL ? load_relaxed(&old->sync) : 0);
     detach(syncs, from, 0);
-    detach(syncs, to, 0);
-    if (syncs->all) {
+    if (sync != NULL && syncs->all) {
         sync_state_copy(&syncs->pool[to], sync);
         sync = &syncs->pool[to];
     }
-    attach(syncs, sync, to);
+    if (sync != NULL) {
+        attach(syncs, sync, to);
+    }
 }
 
 struct sync_full *sync_load(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
                             struct sync_full *room)
 {
     struct sync_full *sync = sync_of(&process->syncs, cell);
-    if (sync != NULL) {
-        sync->ledger = refund_ledger_of(process, cell);
-        return sync;
+    if (sync == NULL) {
+        compact_expand(process, cell, rule, now_ns, room);
+        return room;
     }
-    compact_expand(process, cell, rule, now_ns, room);
-    store_relaxed(&room->denied, exchange_relaxed(&process->syncs.compacts[cell].sync, 0)); /* statistics */
-    return room;
+    sync->ledger = refund_ledger_of(process, cell);
+    return sync;
 }
 
 bool sync_demote(struct process *process, uint32_t index)
@@ -238,9 +231,9 @@ bool sync_demote(struct process *process, uint32_t index)
         return false;
     }
     /* The report of a reset needs the full state of the bucket; the reset is acknowledged soon. */
-    const bool busy = load_relaxed(&refund_ledger_of(process, at)->reset) != 0;
-    const bool current = !busy && load_relaxed(&syncs->compacts[at].sync) ==
-                                      (index | COMPACT_HAS_FULL); /* else the key has just moved, or was evicted (N1) */
+    const bool current = load_relaxed(&refund_ledger_of(process, at)->reset) == 0 &&
+                         load_relaxed(&syncs->compacts[at].sync) ==
+                             (index | COMPACT_HAS_FULL); /* else the key has just moved, or was evicted (N1) */
     if (current) {
         compact_write(process, at, sync);
         detach(syncs, at, load_relaxed(&sync->denied));
@@ -259,16 +252,12 @@ static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
         const uint32_t index = syncs->shared->hand;
         const struct sync_full *sync = &syncs->pool[index];
         syncs->shared->hand = index + 1 < syncs->count ? index + 1 : 0;
+        prefetch_line(&syncs->pool[(index + SAMPLE) % syncs->count].cell); /* for the next search */
         const uint32_t age = load_relaxed(&sync->cell) == TABLE_NONE ? UINT32_MAX : round - sync->round;
         if (age > oldest_age) {
             oldest = index;
             oldest_age = age;
         }
-    }
-    /* The next search begins here. */
-    for (uint32_t i = 0; i < SAMPLE; i++) {
-        const uint32_t next = syncs->shared->hand + i;
-        prefetch_line(&syncs->pool[next < syncs->count ? next : next - syncs->count].cell);
     }
     return oldest;
 }
@@ -289,19 +278,6 @@ struct sync_full *sync_promote(struct process *process, uint32_t cell, const str
     return NULL;
 }
 
-void sync_blank(struct process *process, uint32_t cell)
-{
-    struct sync_states *syncs = &process->syncs;
-    struct sync_compact *compact = &syncs->compacts[cell];
-    compact->key_length = 0;
-    detach(syncs, cell, 0);
-    store_relaxed(&compact->residency, (add_relaxed(&syncs->shared->incarnations, 1) + 1) << RESIDENCY_SHIFT);
-    store_relaxed(&compact->now, 0);
-    store_relaxed(&compact->before, 0);
-    store_relaxed(&compact->acked_at, 0);
-    store_relaxed(&compact->flags, 0);
-}
-
 void sync_mend(struct sync_states *syncs, size_t cell_count)
 {
     for (uint32_t i = 0; i < syncs->count && !syncs->all; i++) {
@@ -320,8 +296,9 @@ static void salvage_compact(struct sync_states *syncs, uint32_t cell, bool has_k
     const uint32_t word = load_relaxed(&compact->sync);
     const uint32_t index = word & ~COMPACT_HAS_FULL;
     const bool has_full = (word & COMPACT_HAS_FULL) != 0;
-    if (syncs->all && has_key) {
-        store_relaxed(&compact->sync, cell | COMPACT_HAS_FULL);
+    if (syncs->all) {
+        store_relaxed(&syncs->pool[cell].cell, cell);
+        store_relaxed(&compact->sync, has_key ? cell | COMPACT_HAS_FULL : 0);
     } else if (has_full && (index >= syncs->count || load_relaxed(&syncs->pool[index].cell) != cell)) {
         detach(syncs, cell, 0);
     }
@@ -334,12 +311,6 @@ void syncs_salvage(struct process *process)
     struct sync_states *syncs = &process->syncs;
     const uint32_t cells = (uint32_t) process->table.cell_count;
     syncs->shared->hand = syncs->shared->hand < syncs->count ? syncs->shared->hand : 0;
-    for (uint32_t i = 0; i < syncs->count; i++) {
-        sync_state_salvage(&syncs->pool[i]);
-        if (syncs->all) {
-            store_relaxed(&syncs->pool[i].cell, i);
-        }
-    }
     store_relaxed(&syncs->shared->incarnations, 0); /* raised by those that there are */
     for (uint32_t cell = 0; cell < cells; cell++) {
         salvage_compact(syncs, cell, load_relaxed(&process->table.cells[cell].hash) != 0);

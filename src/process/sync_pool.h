@@ -32,14 +32,12 @@ size_t syncs_size(size_t cell_count);
 /* Counts denied units, as a part of the key's demand. Any thread, without a pin. */
 void sync_add_denied(const struct sync_states *syncs, uint32_t cell, uint64_t units);
 
-/* Of a locked cell: a new key's compact state. */
-void sync_begin(struct process *process, uint32_t cell, const struct policy *policy, const weir_key *key);
-
-/* Of a locked cell, after sync_begin: the key's state was restored, and counts as remote units. */
-void sync_restore(struct process *process, uint32_t cell, const struct rule *rule, struct state state);
-
-/* Of a locked cell, after both: the full state, in a table whose cells all have one. */
-void sync_begin_full(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns);
+/*
+ * Of a locked cell: a new key's compact state, and its full state in a table whose cells all have one. `restored`: the
+ * key's state was restored so, and counts as remote units; NULL: it was not.
+ */
+void sync_begin(struct process *process, uint32_t cell, const struct policy *policy, const struct rule *rule,
+                const weir_key *key, const struct state *restored, uint64_t now_ns);
 
 /* Of a locked cell: the key is evicted. Copies the last full state to `out` (NULL: not needed), and frees it. */
 void sync_evict(struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
@@ -47,9 +45,6 @@ void sync_evict(struct process *process, uint32_t cell, const struct rule *rule,
 
 /* Of two locked cells: the key moves with all its state. */
 void sync_move(struct process *process, uint32_t from, uint32_t to);
-
-/* Of a locked cell: clears the refund ledger of its last key. */
-void sync_clear(struct process *process, uint32_t cell);
 
 /*
  * Of a pinned cell, by the background thread: the full state; or *room, which the compact state is expanded to. Takes

@@ -6,8 +6,11 @@
  * Few keys of a table are near their limits, and only these need much: demand, rates, times (struct sync_full). Every
  * other key needs only what keeps its counts right and names it: the remote units in its state, its acknowledged
  * units, its bytes (struct sync_compact, 48 bytes). So each cell has a compact state, and a pool holds full states for
- * a small part of the cells (sync_pool.h). Values that do not fit the compact state, such as refunds, go to the spill
- * (struct sync_spill), an array whose pages are present only where they are used.
+ * a small part of the cells (sync_pool.h). compact_write makes the compact state of a full one, and compact_expand a
+ * full one of the compact state.
+ *
+ * The compact state has two words for counts. Where these cannot tell them all, the counts lie beside it, as they were
+ * in the full state: in the spill (struct sync_spill), an array whose pages are present only where they are used.
  *
  * A key without a full state is decided as one whose remote counts are old (allowance.c); a sync is requested as soon
  * as that matters. In a small table every cell has a full state of its own.
@@ -19,7 +22,7 @@
  *   compact.sync                               L, B; any (denied units)      sync_of, sync_add_denied [N4]
  *   compact.key, key_length                    L                             -
  *   compact.residency, acked_at, flags,        L, B                          allowance.c (an estimate)
- *     now, before
+ *     words
  *   full.allowance                             L, B; any (level, downward)   allowance.c (an estimate)
  *   full.denied                                L, B; any (adds)              -
  *   full.history_end                           L, B; any (lock of the log)   allowance.c (an estimate)
@@ -29,7 +32,9 @@
  *     full.incarnation, demand, ledger, round
  *   full.cell                                  L, B                          sync_pool.c [N5]
  *   spill.ledger                               any, with the cell pinned     - (ordering [A1], check/refund.c)
- *   spill.now, spill.before                    L, B                          -
+ *   spill.now, spill.before: remote,           L, B                          allowance.c (an estimate)
+ *     remote_refunds, restored
+ *   spill.now, spill.before: all else          L, B                          -
  *   pool, hand                                 B                             -
  *
  * Invariants
@@ -40,8 +45,9 @@
  *       is reported again, which is harmless: reports are cumulative.
  *
  * Ordering
- *   [N4] compact.sync: published with release after the full state was written; read with acquire. A check does not
- *        pin the cell to read the full state. The state may be another key's by then; it only sizes an estimate.
+ *   [N4] compact.sync: published with release after the full state was written, or, when the full state is taken away,
+ *        after the compact state was; read with acquire. A check does not pin the cell to read the full state. The
+ *        state may be another key's by then; it only sizes an estimate.
  *   [N5] full.cell: TABLE_NONE with release when the key is evicted, after its last report was copied; read with
  *        acquire by the background thread, which then owns the full state.
  *
@@ -82,22 +88,7 @@ struct sync_counts {
     _Atomic uint64_t restored;
 };
 
-/* All fields of struct sync_counts: those of the background thread, and those that checks read as well. */
-#define SYNC_COUNTS_PLAIN(X)                                                                                           \
-    X(acked)                                                                                                           \
-    X(acked_refunds)                                                                                                   \
-    X(deficit)                                                                                                         \
-    X(own)                                                                                                             \
-    X(demand)                                                                                                          \
-    X(remote_demand)
-#define SYNC_COUNTS_ATOMIC(X)                                                                                          \
-    X(remote)                                                                                                          \
-    X(remote_refunds)                                                                                                  \
-    X(restored)
-
-#define SYNC_COUNTS_SIZE(field) +sizeof(((struct sync_counts *) NULL)->field)
-_Static_assert(sizeof(struct sync_counts) == 0 SYNC_COUNTS_PLAIN(SYNC_COUNTS_SIZE) SYNC_COUNTS_ATOMIC(SYNC_COUNTS_SIZE),
-               "the two lists name every field");
+_Static_assert(sizeof(struct sync_counts) == 9 * sizeof(uint64_t), "counts_copy names every field");
 
 /* The remote units that are merged into the state. */
 static inline uint64_t counts_merged(const struct sync_counts *counts)
@@ -106,17 +97,26 @@ static inline uint64_t counts_merged(const struct sync_counts *counts)
     return max_u64(load_acquire(&counts->remote), load_relaxed(&counts->restored));
 }
 
-/* The demand statistics of a key, from which its allowance is computed. The background thread's own. */
+/* Those that the state still has: less what the other nodes refunded. */
+static inline uint64_t counts_net(const struct sync_counts *counts)
+{
+    return saturating_sub(counts_merged(counts), load_relaxed(&counts->remote_refunds));
+}
+
+/*
+ * The demand statistics of a key, from which its allowance is computed. The background thread's own. A bool of one bit
+ * is in range in memory that is damaged, too.
+ */
 struct demand_stats {
     struct demand_rates rates;
     uint64_t presumed_rate;               /* of rates.remote_rate: demand of nodes that have not reported lately */
     uint16_t silent;                      /* suspect ones among these nodes */
-    bool resumed;                         /* such a node reported again, by the last answer */
-    bool guessed;                         /* the rates are unknown, and guessed by the age of a young window */
-    bool again;                           /* all counts are to be reported again, acknowledged or not */
-    bool idle;                            /* the key was not used here for some intervals before its present use */
-    bool begun;                           /* first contact, or a surge: the key's local demand is not known yet */
-    bool risen;                           /* recent_rate is above the local rate by more than chance */
+    bool resumed : 1;                     /* such a node reported again, by the last answer */
+    bool guessed : 1;                     /* the rates are unknown, and guessed by the age of a young window */
+    bool again : 1;                       /* all counts are to be reported again, acknowledged or not */
+    bool idle : 1;                        /* the key was not used here for some intervals before its present use */
+    bool begun : 1;                       /* first contact, or a surge: the key's local demand is not known yet */
+    bool risen : 1;                       /* recent_rate is above the local rate by more than chance */
     uint32_t round;                       /* the last round that reported the key */
     uint64_t learned_ns;                  /* fleet time of the last answer that was evaluated; 0: none yet */
     uint64_t local_demand, remote_demand; /* units since then */
@@ -133,9 +133,10 @@ struct demand_stats {
      */
     uint64_t known_time, known_total, known_refunds;
     uint64_t fraction_ns;  /* when the fraction was last computed */
-    bool shared;           /* in an outage, and no answer has been merged since it ended */
+    bool shared : 1;       /* in an outage, and no answer has been merged since it ended */
     uint8_t known_rate_id; /* the rate of known_time */
-    bool denied[2];        /* whether units were denied before the last inspection, and before the one before it */
+    /* Whether units were denied before the last inspection, and before the one before it. */
+    bool denied : 1, denied_before : 1;
 };
 
 /* All atomics in it are relaxed: statistics or estimates. */
@@ -155,22 +156,21 @@ struct sync_full {
 #define COMPACT_KEY 16
 
 /* Flags of a compact state. */
-#define COMPACT_ACKED           1  /* the fleet has answered of the key */
-#define COMPACT_AGAIN           2  /* all counts are to be reported again */
-#define COMPACT_SPILLED         4  /* the counts are in the spill */
-#define COMPACT_RESTORED_NOW    8  /* `now` is what was restored, not what other nodes used */
-#define COMPACT_RESTORED_BEFORE 16 /* `before` is what was restored, not what other nodes used */
-#define COMPACT_HAS_SEQ         32 /* `residency` names a window */
-#define COMPACT_KEY_SHIFT       6  /* above them: KEY_NAME_* of the key */
+#define COMPACT_ACKED     1 /* the fleet has answered of the key */
+#define COMPACT_AGAIN     2 /* all counts are to be reported again */
+#define COMPACT_SPILLED   4 /* the counts are in the spill */
+#define COMPACT_RESTORED  8 /* words[0] is what was restored, not what other nodes used; words[1]: the next bit */
+#define COMPACT_KEY_SHIFT 6 /* above them: KEY_NAME_* of the key */
 
 /*
- * The compact sync state; every cell has one. `now` and `before`, if they are not spilled:
+ * The compact sync state; every cell has one. The words:
  *
  *   window  of this window and of the one before: counts_merged (44 bits), and above them `acked` as a minifloat
- *   bucket  now: remote or restored; before: acked
- *   log     now: restored units; before: until when
+ *   bucket  [0]: remote or restored; [1]: acked
+ *   log     [0]: restored units; [1]: until when
  *
- * While the key has a full state, only `sync`, the key's bytes with their flags and the incarnation are up to date.
+ * Where the counts are in the spill, the words are right in `acked` alone. While the key has a full state, only `sync`,
+ * the key's bytes with their flags and the incarnation are up to date.
  */
 struct sync_compact {
     _Atomic uint32_t sync;      /* COMPACT_HAS_FULL and an index of the pool; or denied units, as many as fit */
@@ -178,25 +178,13 @@ struct sync_compact {
     _Atomic uint8_t flags;      /* COMPACT_* */
     uint8_t key_length;         /* bytes */
     _Atomic uint64_t residency; /* the key's incarnation, which no other stay in this table has; a window's seq below */
-    _Atomic uint64_t now, before;
+    _Atomic uint64_t words[2];
     unsigned char key[COMPACT_KEY];
 };
 
-/* The fields of struct sync_compact that move with a key from cell to cell; `key` and `sync` are handled apart. */
-#define SYNC_COMPACT_ATOMIC(X)                                                                                         \
-    X(acked_at)                                                                                                        \
-    X(flags)                                                                                                           \
-    X(residency)                                                                                                       \
-    X(now)                                                                                                             \
-    X(before)
+_Static_assert(sizeof(struct sync_compact) == 48, "memory of every cell; and sync_move names every field");
 
-#define SYNC_COMPACT_SIZE(field) +sizeof(((struct sync_compact *) NULL)->field)
-_Static_assert(sizeof(struct sync_compact) == 48, "memory of every cell");
-_Static_assert(sizeof(struct sync_compact) == 0 SYNC_COMPACT_ATOMIC(SYNC_COMPACT_SIZE) SYNC_COMPACT_SIZE(sync)
-                                                  SYNC_COMPACT_SIZE(key_length) SYNC_COMPACT_SIZE(key),
-               "the list names every field but sync, key_length and key");
-
-/* What few cells need: values that the compact state has no room for. */
+/* What few cells need: refunds, and the counts of a key without a full state that its compact state cannot tell. */
 struct sync_spill {
     struct refund_ledger ledger;
     struct sync_counts now, before;
@@ -234,23 +222,15 @@ static inline uint64_t compact_age_ns(const struct sync_compact *compact, uint64
     return saturating_sub(ago, 1) << ACKED_AT_SHIFT;
 }
 
-/* The window of a compact state's `now`; SEQ_NONE: none. */
-static inline uint32_t compact_seq(const struct sync_compact *compact)
-{
-    return compact_is(compact, COMPACT_HAS_SEQ) ? (uint32_t) load_relaxed(&compact->residency) & WINDOW_SEQ_MASK
-                                                : SEQ_NONE;
-}
-
 /* A compact state's incarnation stands above the window's number. */
-#define RESIDENCY_SEQ_MASK WINDOW_SEQ_MASK
-#define RESIDENCY_SHIFT    WINDOW_SEQ_BITS
+#define RESIDENCY_SHIFT WINDOW_SEQ_BITS
 
 /*
  * An estimate of the units that a state counts: in `now` and `before` the remote ones, less refunds. In `acked` the
  * acknowledged local ones of `now` or of the bucket; 0 if the cell has a full state.
  */
 struct merged_counts {
-    uint32_t seq; /* of `now`; SEQ_NONE: none is known */
+    uint32_t seq; /* of `now` */
     uint64_t now, before, acked;
 };
 
@@ -269,23 +249,17 @@ struct key_name compact_key(const struct process *process, uint32_t cell);
 void counts_clear(struct sync_counts *counts);
 void counts_copy(struct sync_counts *to, const struct sync_counts *from);
 
-/* Makes a full state that of a key of which the fleet has reported nothing yet; the counts stay. */
-void sync_state_clear_remote(struct sync_full *sync);
-
 /* Copies all but the cell. */
 void sync_state_copy(struct sync_full *to, const struct sync_full *from);
 
-/* Of memory that may be damaged: what the compiler takes to be in range is in range. */
-void sync_state_salvage(struct sync_full *sync);
-
-/* Copies all but `sync`, the reference to a full state. */
-void compact_copy(struct sync_states *syncs, uint32_t from, uint32_t to);
-
-/* Writes a cell's compact and spilled state in the form of a full state. */
+/*
+ * Writes what a cell's compact state stands for, with the counts in the spill, as a full state. Takes the denied units
+ * out of the compact state.
+ */
 void compact_expand(const struct process *process, uint32_t cell, const struct rule *rule, uint64_t now_ns,
                     struct sync_full *sync);
 
-/* Writes a full state to the compact and, if needed, the spilled state of a cell. */
+/* Writes a full state, but for its denied units, to a cell's compact state, and to the spill what that cannot tell. */
 void compact_write(struct process *process, uint32_t cell, const struct sync_full *sync);
 
 #endif

@@ -49,7 +49,7 @@ static void follow(struct sync_full *sync, const struct rule *rule, uint32_t seq
     if (was == seq) {
         return;
     }
-    const bool next = was != SEQ_NONE && ((seq - was) & WINDOW_SEQ_MASK) == 1;
+    const bool next = ((seq - was) & WINDOW_SEQ_MASK) == 1;
     if (next) {
         counts_copy(&sync->before, &sync->now);
     } else {

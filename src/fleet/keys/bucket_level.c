@@ -102,6 +102,6 @@ uint64_t bucket_level_answer(const struct fleet *fleet, const struct bucket_leve
     }
     const uint64_t interval = fleet->process->interval_ns << BUCKET_FRACTION_BITS;
     const uint64_t credit =
-        demand->denied[0] && demand->denied[1] ? CREDIT_INTERVALS * interval : interval / CREDIT_DIVISOR;
+        demand->denied && demand->denied_before ? CREDIT_INTERVALS * interval : interval / CREDIT_DIVISOR;
     return max_u64(level, saturating_sub(now, credit));
 }

@@ -70,8 +70,8 @@ uint64_t demand_denied(const struct fleet *fleet, struct sync_full *sync, uint64
     sync->demand.idle =
         sync->demand.idle || inspected_ns + STALE_INTERVALS * interval_ns < now_ns - (most_ns - interval_ns);
     demand_recent(&sync->demand, sync->demand.recent_units + more, span_ns, now_ns, interval_ns);
-    sync->demand.denied[1] = sync->demand.denied[0];
-    sync->demand.denied[0] = more != 0;
+    sync->demand.denied_before = sync->demand.denied;
+    sync->demand.denied = more != 0;
     if (!sync->demand.idle) {
         store_relaxed(&sync->allowance.inspected_ns, now_ns);
     } /* else the answer is stale until there is a new one, however little was used so far */

@@ -132,7 +132,7 @@ static uint64_t presumed_most(const struct fleet *fleet, const struct demand_rat
 static bool is_fall_heard(const struct fleet *fleet, const struct demand_stats *demand)
 {
     return fleet->membership.spoken_ns > demand->learned_ns + fleet->process->interval_ns / LATE_DIVISOR &&
-           (demand->denied[0] || demand->denied[1]);
+           (demand->denied || demand->denied_before);
 }
 
 /*

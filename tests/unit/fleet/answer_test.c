@@ -111,7 +111,8 @@ static void learn(const struct lesson *lesson)
     switch (lesson->beside) {
     case DENIED:
     case DENIED_BEFORE:
-        demand->denied[lesson->beside == DENIED_BEFORE] = true;
+        demand->denied = lesson->beside == DENIED;
+        demand->denied_before = lesson->beside == DENIED_BEFORE;
         break;
     case JOINED:
     case JOINED_BEFORE:
@@ -659,8 +660,8 @@ static void test_a_level_stays_within_what_the_news_leaves_open(void **state)
         demand->known_total = cases[i].beside == FEWER ? 1141 : 1100;
         demand->presumed_rate = cases[i].beside == SILENT ? 1 : 0;
         demand->resumed = k.fleet.membership.failed = cases[i].beside == FAILED;
-        demand->denied[0] = cases[i].beside == ONE_DENIED || cases[i].beside == BOTH_DENIED;
-        demand->denied[1] = cases[i].beside == BOTH_DENIED;
+        demand->denied = cases[i].beside == ONE_DENIED || cases[i].beside == BOTH_DENIED;
+        demand->denied_before = cases[i].beside == BOTH_DENIED;
         struct demand_rates rates = demand->rates;
         rates.known = cases[i].beside != UNKNOWN;
         const struct estimate estimate = {.remote_rate = rate_of(900), .remote_fraction = FRACTION_WHOLE / 2};

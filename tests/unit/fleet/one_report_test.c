@@ -497,7 +497,7 @@ static void test_counts_follow_the_window(void **state)
             begin_report(kind == 0 ? &fixed : &sliding);
             const uint32_t seq = window_seq_at(&k.rule, NOW_NS);
             struct allowance *allowance = &k.sync.allowance;
-            store_relaxed(&allowance->seq, later == 3 ? SEQ_NONE : seq - later);
+            store_relaxed(&allowance->seq, later == 3 ? 0 : seq - later);
             store_relaxed(&allowance->level, presumed_pack(1000, 300, 200));
             store_relaxed(&allowance->seen, 9);
             k.sync.demand.own = k.sync.demand.local_seen = 9;
@@ -610,14 +610,14 @@ static void test_denied_units_are_demand_and_tell_a_recent_rate(void **state)
         store_relaxed(&k.sync.denied, cases[i].denied);
         demand->recent_rate = rate_of(500);
         demand->recent_ns = ago(cases[i].recent_ms);
-        demand->denied[1] = true;
+        demand->denied_before = true;
         demand_begin(&k.sync);
         demand_local(&k.sync, &k.sync.now, cases[i].admitted);
         assert_int_equal(demand_denied(&k.fleet, &k.sync, UINT64_MAX, 0, NOW_NS), cases[i].denied);
         assert_int_equal(k.sync.now.demand, cases[i].admitted + cases[i].denied);
         assert_int_equal(demand->local_demand, cases[i].admitted + cases[i].denied);
         assert_int_equal(load_relaxed(&k.sync.denied), 0);
-        assert_true(demand->denied[0] && !demand->denied[1]);
+        assert_true(demand->denied && !demand->denied_before);
         const double rate = (double) demand->recent_rate / 65536;
         if (fabs(rate - cases[i].rate) > 1 || demand->risen != cases[i].risen || demand->idle != cases[i].idle) {
             fail_msg("case %zu: rate %.1f, risen %d, idle %d", i, rate, demand->risen, demand->idle);
@@ -628,7 +628,7 @@ static void test_denied_units_are_demand_and_tell_a_recent_rate(void **state)
         assert_int_equal(load_relaxed(&k.sync.allowance.inspected_ns),
                          cases[i].idle ? ago(cases[i].inspected_ms) : NOW_NS);
         assert_int_equal(demand_denied(&k.fleet, &k.sync, UINT64_MAX, 0, NOW_NS), 0);
-        assert_true(!demand->denied[0] && demand->denied[1]);
+        assert_true(!demand->denied && demand->denied_before);
     }
     begin(&fixed);
     store_relaxed(&k.sync.denied, UINT64_MAX);

@@ -10,6 +10,8 @@
 
 #include "algorithm/window.h"
 #include "process/evict.h"
+#include "process/insert.h"
+#include "process/sync_state.h"
 #include "support/bare_process.h"
 #include "support/nodes.h"
 #include "support/policies.h"
@@ -455,7 +457,9 @@ static void test_what_an_evicted_key_used_is_remembered_by_how_much_would_be_los
         struct evicted_report report;
         assert_false(evict_take_report(&a.process, &report));
         /* It comes back with what it had used, or as a fresh key. */
-        const struct state back = evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
+        bool restored;
+        const struct state back = evict_restore(&a.process, a.rule, HASH, BARE_NOW_NS, &restored);
+        assert_int_equal(restored, units != 0);
         const uint64_t left = rule_headroom(a.rule, back, BARE_NOW_NS);
         assert_in_range(left, units < LIMIT ? LIMIT - units - units / 128 : 0, units < LIMIT ? LIMIT - units : 0);
         assert_int_equal(load_relaxed(&shared->evicted_restored_count), units != 0);
@@ -517,7 +521,9 @@ static void test_a_usage_that_is_over_restores_nothing(void **state)
         alone_open(&a, algorithms[i], false);
         const struct usage usage = {100, BARE_NOW_NS + SECOND};
         assert_true(sketch_record(&a.process.sketch, HASH, usage, SKETCH_HALF, BARE_NOW_NS));
-        const struct state back = evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS + 100 * SECOND);
+        bool restored;
+        const struct state back = evict_restore(&a.process, a.rule, HASH, BARE_NOW_NS + 100 * SECOND, &restored);
+        assert_false(restored);
         const struct state fresh = rule_fresh(a.rule, BARE_NOW_NS + 100 * SECOND);
         assert_int_equal(back.a, fresh.a);
         assert_int_equal(back.b, fresh.b);
@@ -530,7 +536,9 @@ static void test_a_usage_that_is_over_restores_nothing(void **state)
     const struct usage usage = rule_usage(a.rule, used(&a, 100, 0), BARE_NOW_NS);
     assert_true(sketch_record(&a.process.sketch, HASH, usage, SKETCH_HALF, BARE_NOW_NS));
     assert_int_equal(sketch_find(&a.process.sketch, HASH, LIMIT, usage.until_ns).units, 100);
-    const struct state back = evict_restore(&a.process, a.rule, HASH, AT, usage.until_ns);
+    bool restored;
+    const struct state back = evict_restore(&a.process, a.rule, HASH, usage.until_ns, &restored);
+    assert_false(restored);
     const struct state fresh = rule_fresh(a.rule, usage.until_ns);
     assert_int_equal(back.a, fresh.a);
     assert_int_equal(back.b, fresh.b);
@@ -576,9 +584,32 @@ static void test_the_last_report_of_a_key_has_its_counts_its_name_and_its_refund
         assert_int_equal(report.time_count, 0);
         assert_false(evict_take_report(&a.process, &report));
         assert_int_equal(load_relaxed(&a.process.shared->lost_report_count), 0);
-        /* What comes back is restored as if others had used it, until they tell. */
-        (void) evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
-        assert_true(compact_is(compact, COMPACT_RESTORED_NOW));
+        alone_close(&a);
+    }
+}
+
+/* As if others had used it, until they tell. A key that is not shared has no others. */
+static void test_what_comes_back_of_a_shared_key_counts_as_remote_units(void **state)
+{
+    (void) state;
+    for (int shared = 0; shared < 2; shared++) {
+        struct alone a;
+        alone_open(&a, WEIR_FIXED_WINDOW, true);
+        a.policy.scope = shared != 0 ? WEIR_SCOPE_FLEET : WEIR_SCOPE_PROCESS;
+        const weir_key key = {.policy = 1, .hash = HASH, .data = (const unsigned char *) "a name", .length = 6};
+        const struct usage usage = rule_usage(a.rule, used(&a, 100, 0), BARE_NOW_NS);
+        assert_true(sketch_record(&a.process.sketch, cell_hash(&a.policy, &key, 0), usage, SKETCH_HALF, BARE_NOW_NS));
+        const uint32_t at = insert_key(&a.process, &a.policy, 0, &key, BARE_NOW_NS);
+        assert_int_not_equal(at, TABLE_NONE);
+        assert_int_equal(load_relaxed(&a.process.shared->evicted_restored_count), 1);
+        const struct state back = cell_state(dwcas_read(&a.process.table.cells[at].state));
+        assert_int_equal(window_count(back), 100);
+        const struct merged_counts merged = sync_state_merged(&a.process, at);
+        assert_int_equal(merged.now, shared != 0 ? 100 : 0);
+        const struct sync_full *sync = sync_of(&a.process.syncs, at);
+        assert_non_null(sync);
+        assert_int_equal(load_relaxed(&sync->now.restored), shared != 0 ? 100 : 0);
+        assert_int_equal(load_relaxed(&sync->now.remote), 0);
         alone_close(&a);
     }
 }
@@ -640,8 +671,6 @@ static void test_a_key_that_is_not_shared_or_has_no_limit_any_more_is_not_report
         const uint64_t units = sketch_find(&a.process.sketch, HASH, LIMIT, BARE_NOW_NS).units;
         assert_int_equal(units, which == 0 ? 100 : 0);
         assert_int_equal(load_relaxed(&a.process.shared->evicted_unused_count), which);
-        (void) evict_restore(&a.process, a.rule, HASH, AT, BARE_NOW_NS);
-        assert_false(compact_is(&a.process.syncs.compacts[AT], COMPACT_RESTORED_NOW));
         alone_close(&a);
     }
 }
@@ -671,6 +700,7 @@ int main(void)
         cmocka_unit_test(test_what_a_key_is_charged_while_it_is_evicted_is_remembered_and_told),
         cmocka_unit_test(test_a_usage_that_is_over_restores_nothing),
         cmocka_unit_test(test_the_last_report_of_a_key_has_its_counts_its_name_and_its_refunds),
+        cmocka_unit_test(test_what_comes_back_of_a_shared_key_counts_as_remote_units),
         cmocka_unit_test(test_4096_reports_wait_in_order_and_later_ones_are_counted_as_lost),
         cmocka_unit_test(test_a_key_that_is_not_shared_or_has_no_limit_any_more_is_not_reported),
         cmocka_unit_test(test_records_that_give_way_in_an_eviction_are_counted),

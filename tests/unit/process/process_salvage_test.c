@@ -62,8 +62,7 @@ static void add_key(struct subject *s, uint64_t *rng)
     if (process_shares(process, &s->policies[kind])) {
         const weir_key key = {
             .policy = 1, .hash = hash, .data = (const unsigned char *) "a key of twenty bytes", .length = 20};
-        sync_begin(process, to, &s->policies[kind], &key);
-        sync_begin_full(process, to, rule_of(s, kind), BARE_NOW_NS);
+        sync_begin(process, to, &s->policies[kind], rule_of(s, kind), &key, NULL, BARE_NOW_NS);
     }
     if (algorithms[kind] == WEIR_SLIDING_LOG) {
         history_store_lock(process, to);

@@ -629,9 +629,9 @@ static void test_a_key_with_a_compact_state_has_an_equal_share_of_what_is_not_us
         subject_open(&s, WEIR_FIXED_WINDOW);
         take_full_state(&s, true);
         struct sync_compact *compact = &s.process.syncs.compacts[AT];
-        store_relaxed(&compact->flags, COMPACT_ACKED | COMPACT_HAS_SEQ);
+        store_relaxed(&compact->flags, COMPACT_ACKED);
         store_relaxed(&compact->residency, window_seq_at(&s.rule, NOW_NS));
-        store_relaxed(&compact->now, rows[i].remote | rows[i].acked << WINDOW_COUNT_BITS);
+        store_relaxed(&compact->words[0], rows[i].remote | rows[i].acked << WINDOW_COUNT_BITS);
         expect(&s, window_of(&s, 100, 0), rows[i].asked, rows[i].left, rows[i].urgent);
         /* Of another window nothing is known. */
         store_relaxed(&compact->residency, window_seq_at(&s.rule, NOW_NS) - 1);
@@ -649,7 +649,7 @@ static void test_a_key_with_a_compact_state_has_an_equal_share_of_what_is_not_us
     subject_close(&s);
     subject_open(&s, WEIR_TOKEN_BUCKET);
     take_full_state(&s, true);
-    store_relaxed(&s.process.syncs.compacts[AT].before, 300); /* acknowledged */
+    store_relaxed(&s.process.syncs.compacts[AT].words[1], 300); /* acknowledged */
     expect(&s, bucket_of(&s, 100, 361), 1, 250 - 100, false);
     expect(&s, bucket_of(&s, 100, 362), 1, 250 - 100, true);
     subject_close(&s);
@@ -733,7 +733,7 @@ static void test_a_window_that_goes_by_local_units_alone_is_without_the_remote_o
     struct state is = allowance_level(&s.process, &s.policy, &s.rule, AT, window_of(&s, 100, 200), NOW_NS);
     assert_int_equal(window_count(is), 100);
     assert_int_equal(window_previous(is), 170);
-    store_relaxed(&s.allowance->seq, SEQ_NONE);
+    store_relaxed(&s.allowance->seq, 0);
     is = allowance_level(&s.process, &s.policy, &s.rule, AT, window_of(&s, 100, 200), NOW_NS);
     assert_int_equal(window_count(is), 100);
     assert_int_equal(window_previous(is), 200);

@@ -144,7 +144,7 @@ static void test_what_a_full_sync_state_says_outlasts_its_demotion(void **state)
                 }
             }
             const bool tagged = random_below(&rng, 4) != 0;
-            store_relaxed(&sync->allowance.seq, tagged ? (uint32_t) random_next(&rng) & WINDOW_SEQ_MASK : SEQ_NONE);
+            store_relaxed(&sync->allowance.seq, tagged ? (uint32_t) random_next(&rng) & WINDOW_SEQ_MASK : 0);
             store_relaxed(&sync->allowance.since_ns, random_below(&rng, 2) * START_NS);
             sync->demand.learned_ns = START_NS - random_below(&rng, HOUR);
             sync->demand.again = random_below(&rng, 2) == 0;
