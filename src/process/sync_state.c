@@ -217,7 +217,7 @@ static unsigned counts_encode(enum rule_kind kind, const struct sync_counts *cou
         words[before] = (merged & WINDOW_COUNT_MASK) | (acked | all) << MINIFLOAT_SHIFT;
         fits = fits && merged <= WINDOW_COUNT_MASK && counts->acked <= WINDOW_COUNT_MASK;
     }
-    return (fits ? 0 : COMPACT_SPILLED) | (remote == 0 ? COMPACT_RESTORED << before : 0);
+    return (fits ? 0U : COMPACT_SPILLED) | (remote == 0 ? (unsigned) COMPACT_RESTORED << before : 0U);
 }
 
 void compact_write(struct process *process, uint32_t cell, const struct sync_full *sync)
