@@ -252,7 +252,8 @@ static uint32_t oldest_sync(struct sync_states *syncs, uint32_t round)
         const uint32_t index = syncs->shared->hand;
         const struct sync_full *sync = &syncs->pool[index];
         syncs->shared->hand = index + 1 < syncs->count ? index + 1 : 0;
-        prefetch_line(&syncs->pool[(index + SAMPLE) % syncs->count].cell); /* for the next search */
+        const uint32_t next = index + SAMPLE < syncs->count ? index + SAMPLE : 0; /* for the next search */
+        prefetch_line(&syncs->pool[next].cell);
         const uint32_t age = load_relaxed(&sync->cell) == TABLE_NONE ? UINT32_MAX : round - sync->round;
         if (age > oldest_age) {
             oldest = index;
