@@ -87,7 +87,6 @@ int fleet_open(struct fleet *fleet, const struct fleet_parts *parts, const weir_
     take_parts(fleet, parts);
     fleet->interval_ms = options->sync_interval_ms;
     process->interval_ns = options->sync_interval_ms * NS_PER_MS;
-    fleet->gather.resync_cursor = fleet->gather.resync_end = cells;
     fleet->gather.deferred_cursor = fleet->gather.deferred_end = cells;
     fleet->waive.cells_done = fleet->clock_shift.cells_done = cells;
     fleet->expected_nodes = options->expected_nodes;

@@ -280,43 +280,37 @@ static void log_joined(const struct fleet *fleet)
 
 /* The log has one line at once, and then at most one in ten minutes: a Redis that evicts loses its data again and
  * again. */
-static void log_lost(struct fleet *fleet, uint64_t monotonic_ns)
+static void log_lost(struct fleet *fleet, const char *what, uint64_t monotonic_ns)
 {
     struct round_schedule *schedule = &fleet->schedule;
     if (!schedule->logged_lost || monotonic_ns >= schedule->logged_lost_ns + LOST_LINES_NS) {
-        fleet_log(
-            fleet, WEIR_LOG_WARNING,
-            "%s has lost its data (restarted empty, flushed, evicted, or another server): reporting all keys again",
-            fleet->transport->ops->server(fleet->transport));
+        fleet_log(fleet, WEIR_LOG_WARNING, "%s has lost %s: reporting all keys again",
+                  fleet->transport->ops->server(fleet->transport), what);
         schedule->logged_lost = true;
         schedule->logged_lost_ns = monotonic_ns;
     }
 }
 
 /*
- * Begins a resync where the fleet has lost counts. If that happens again and again, as in a Redis that evicts, the
- * table is reported at most every RESYNC_LEAST_NS: reports of all keys are what would fill that Redis. A caller of
- * weir_sync waits for no pause.
+ * Begins a resync where the fleet has lost counts. Where single records tell of it, a resync is what brings the others
+ * back, and not each answer begins one: sums fall short until the other nodes have resynced too, and records are missed
+ * until their turn has come.
  */
 static void resync_if_lost(struct fleet *fleet, uint64_t monotonic_ns)
 {
-    struct round_schedule *schedule = &fleet->schedule;
+    const struct gather_cursors *gather = &fleet->gather;
+    const bool rested =
+        gather->resync_left == 0 && gather->interval_count > gather->resynced_at + RESYNC_EVERY * gather->resync_parts;
+    const bool gone = fleet->merge.gone && rested;
     if (fleet->round.lost_state) {
-        counter_add(&fleet->stats.redis_lost_state_count, 1);
-        log_lost(fleet, monotonic_ns);
-        schedule->has_lost = true;
+        log_lost(fleet, "its data (restarted empty, flushed, evicted, or another server)", monotonic_ns);
+        full_sync_restart(fleet);
+    } else if (gone) {
+        log_lost(fleet, "records that are in use (evicted, or deleted)", monotonic_ns);
     }
-    const bool rested = schedule->resynced_ns == 0 || monotonic_ns >= schedule->resynced_ns + RESYNC_LEAST_NS;
-    /* Not each time that sums fall short: they do until the other nodes have resynced too. */
-    const bool short_sums = fleet->merge.lost && fleet->gather.resync_cursor >= fleet->process->table.cell_count &&
-                            fleet->gather.interval_count > fleet->gather.resynced_at + RESYNC_EVERY;
-    if ((schedule->has_lost && (rested || full_sync_wanted(fleet))) || (short_sums && rested)) {
+    counter_add(&fleet->stats.redis_lost_state_count, fleet->round.lost_state || gone);
+    if (fleet->round.lost_state || gone || (fleet->merge.lost && rested)) {
         gather_resync(fleet);
-        if (schedule->has_lost) {
-            full_sync_restart(fleet);
-        }
-        schedule->has_lost = false;
-        schedule->resynced_ns = monotonic_ns;
     }
 }
 

@@ -27,10 +27,8 @@ struct round_schedule {
     uint64_t transport_due_ns;     /* when the transport is to be stepped, whatever is ready */
     bool logged_expected;          /* the log has had: more nodes are live than expected_nodes */
     bool logged_refused;           /* the last good round had refused records, and the log has had that */
-    bool has_lost;                 /* the fleet has lost its data, and no resync has begun since */
     bool logged_lost;              /* the log has had that, at logged_lost_ns */
     uint64_t logged_lost_ns;
-    uint64_t resynced_ns; /* when the last resync began; 0: there was none */
 };
 
 /* What the last good round has told. */

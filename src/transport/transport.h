@@ -110,6 +110,7 @@ struct report {
     int status;              /* 0; -EPROTO: the record is refused, as of a wrong type; -EAGAIN: not known to have taken
                                 effect, because a part of the shared data cannot be reached: report again. If it is not
                                 0, nothing below is set */
+    bool is_new;             /* window, bucket: the record had nothing of the author before this report */
     uint64_t author_count;   /* the author's count there. Sliding log: the author's units in the window */
     uint64_t author_refunds; /* the author's refunds there */
     uint64_t sum;            /* of all authors' counts; refunds are not taken off */

@@ -35,7 +35,7 @@
 /* In this time the scan has come to every cell, and its report has been sent. */
 #define SCAN_MS ((AGE_INTERVALS + 2 * SCAN_INTERVALS) * INTERVAL_MS)
 
-/* In this time a resync is over: a fleet that has lost its data has every count again. */
+/* In this time a first resync is over: a fleet that has lost its data has every count again. */
 #define RESYNC_MS (6 * INTERVAL_MS)
 
 /* In this time nodes that were without the fleet go by its answers again. */
@@ -229,6 +229,18 @@ static inline void pass(struct nodes *n, uint64_t ms)
             }
         }
     }
+}
+
+/* Lets a resync end that is not the first one, and so is slower. */
+static inline void pass_resync(struct nodes *n)
+{
+    pass(n, RESYNC_MS);
+    for (int i = 0; i < NODES; i++) {
+        while (n->node[i].w != NULL && n->node[i].w->fleet->gather.resync_left != 0) {
+            pass(n, INTERVAL_MS);
+        }
+    }
+    pass(n, TWO_INTERVALS);
 }
 
 /* Opens all nodes, with right clocks, and lets them meet. */

@@ -7,7 +7,9 @@
  *   evicted   the last reports of keys that are no longer in the table; half of the time and half of the logs at most
  *   dirty     cells that changed since their last inspection: those that are due are reported, the others are deferred
  *   deferred  a slice of the table each interval: cells that have become due, or too old, are reported
- *   resync    after the fleet has lost counts: every cell, a slice of the table each interval
+ *   resync    after the fleet has lost counts: every cell, a slice of the table each interval. Where the fleet loses
+ *             counts again and again, as a Redis does that evicts, reports of all cells are what makes it evict: each
+ *             resync is slower than the one before, until there was a calm
  *
  * A round is bounded in reports and in time, so that cells that gathered during an outage delay neither the ticks nor
  * the urgent cells. What is left goes in the next round, which follows at once. A full sync (weir_sync) reports all of
@@ -159,16 +161,20 @@ static void take_deferred(struct gathering *g, bool begins)
 
 static void take_resync(struct gathering *g, bool begins, bool all)
 {
-    struct fleet *fleet = g->fleet;
-    const struct table *table = &fleet->process->table;
-    if (begins || all) {
-        fleet->gather.resync_end =
-            all ? (uint32_t) table->cell_count : slice_end(fleet, fleet->gather.resync_cursor, RESYNC_INTERVALS);
+    struct gather_cursors *gather = &g->fleet->gather;
+    const struct table *table = &g->fleet->process->table;
+    const uint32_t cells = (uint32_t) table->cell_count;
+    if (all) {
+        gather->resync_slice = gather->resync_left;
+    } else if (begins && gather->resync_left != 0) {
+        gather->resync_slice = cells / gather->resync_parts + 1;
     }
-    for (; fleet->gather.resync_cursor < fleet->gather.resync_end && has_room(g); fleet->gather.resync_cursor++) {
-        if (load_relaxed(&table->cells[fleet->gather.resync_cursor].hash) != 0) {
-            take(g, fleet->gather.resync_cursor, URGE_AGAIN);
+    for (; gather->resync_left != 0 && gather->resync_slice != 0 && has_room(g); gather->resync_slice--) {
+        if (load_relaxed(&table->cells[gather->resync_cursor].hash) != 0) {
+            take(g, gather->resync_cursor, URGE_AGAIN);
         }
+        gather->resync_cursor = (gather->resync_cursor + 1) % cells;
+        gather->resync_left--;
     }
 }
 
@@ -238,7 +244,7 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
     const bool begins = kind == ROUND_INTERVAL;
     fleet->round.report_count = 0;
     fleet->batch.history_count = 0;
-    fleet->merge.refunded = fleet->merge.lost = fleet->batch.sync_missing = false;
+    fleet->merge.refunded = fleet->merge.lost = fleet->merge.gone = fleet->batch.sync_missing = false;
     fleet->gather.before_ns = fleet->gather.now_ns;
     fleet->gather.now_ns = now_ns;
     fleet->gather.interval_count += begins;
@@ -267,6 +273,15 @@ void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t no
 
 void gather_resync(struct fleet *fleet)
 {
-    fleet->gather.resync_cursor = fleet->gather.resync_end = 0;
-    fleet->gather.resynced_at = fleet->gather.interval_count;
+    struct gather_cursors *gather = &fleet->gather;
+    const uint64_t since = gather->interval_count - gather->resynced_at;
+    gather->resync_left = (uint32_t) fleet->process->table.cell_count;
+    if (gather->resync_parts == 0 || since >= RESYNC_CALM) {
+        gather->resync_parts = RESYNC_INTERVALS;
+    } else if (since >= gather->resync_parts) {
+        gather->resync_parts = (uint32_t) min_u64(gather->resync_parts * RESYNC_SLOWER, RESYNC_MOST);
+    } else {
+        return;
+    }
+    gather->resynced_at = gather->interval_count;
 }

@@ -22,8 +22,10 @@ enum round_kind {
 struct gather_cursors {
     uint32_t dirty_cursor;                  /* where the next round begins to look for dirty cells */
     uint32_t deferred_cursor, deferred_end; /* the slice of the table whose deferred cells are scanned */
-    uint32_t resync_cursor, resync_end;     /* the slice of the table in which every cell is reported again */
-    uint64_t resynced_at;                   /* interval_count when the last resync began */
+    uint32_t resync_cursor;                 /* the next cell that a resync reports again; after the last the first */
+    uint32_t resync_left, resync_slice;     /* cells that are left of the resync, and of an interval's part of it */
+    uint32_t resync_parts;                  /* in so many intervals the table is reported; 0: there was no resync */
+    uint64_t resynced_at;                   /* interval_count when the pace of resyncs was chosen */
     uint64_t interval_count;                /* regular rounds so far */
     uint32_t number;                        /* rounds so far, of any kind; wraps */
     uint64_t now_ns;                        /* fleet time at which the round under way was gathered */
@@ -35,7 +37,8 @@ struct gather_cursors {
 /* Fills fleet->batch; sets fleet->gather.has_rest and fleet->full_sync.done. Within an RCU section. */
 void gather_round(struct fleet *fleet, const struct policy_set *set, uint64_t now_ns, enum round_kind kind);
 
-/* Begins a resync: every key is reported again, over some intervals, because the fleet lost its counts. */
+/* Every key is reported again, over some intervals, because the fleet lost its counts: a resync begins, or goes around
+ * once more from where it is. */
 void gather_resync(struct fleet *fleet);
 
 #endif

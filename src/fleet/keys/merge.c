@@ -80,12 +80,23 @@ static struct publish_input input_of(const struct fleet *fleet, const struct mer
                                   .remote = remote};
 }
 
+/* Notes whether an answer tells of units that were lost. `counts`: as before this answer. */
+static void note_lost(struct fleet *fleet, const struct merge_target *target, const struct sync_counts *counts)
+{
+    const struct report *report = target->report;
+    if (report->kind == REPORT_BUCKET && report->tat_us <= report->now_us) {
+        return; /* the record of a bucket that is full again may have expired */
+    }
+    fleet->merge.lost = fleet->merge.lost || (target->listens && merge_is_behind(report, counts));
+    fleet->merge.gone = fleet->merge.gone || (report->is_new && counts->acked != 0);
+}
+
 static void merge_bucket(struct fleet *fleet, const struct merge_target *target)
 {
     struct sync_full *sync = target->subject.sync;
     const uint64_t had = load_relaxed(&sync->now.remote);
     const bool first = sync->demand.learned_ns == 0;
-    fleet->merge.lost = fleet->merge.lost || (target->listens && merge_is_behind(target->report, &sync->now));
+    note_lost(fleet, target, &sync->now);
     fleet->merge.refunded = merge_bucket_report(fleet, target) || fleet->merge.refunded;
     if (target->listens) {
         demand_remote(sync, &sync->now, target->report);
@@ -99,7 +110,7 @@ static void merge_windows(struct fleet *fleet, const struct merge_target *target
     struct sync_full *sync = target->subject.sync;
     struct sync_counts *counts = target->source->before ? &sync->before : &sync->now;
     const uint64_t had = load_relaxed(&counts->remote);
-    fleet->merge.lost = fleet->merge.lost || (target->listens && merge_is_behind(target->report, counts));
+    note_lost(fleet, target, counts);
     fleet->merge.refunded = merge_window_report(fleet, target) || fleet->merge.refunded;
     if (!target->listens) {
         return;

@@ -14,6 +14,7 @@ struct report;
 /* What the answers of the last round came to. */
 struct merge_result {
     bool lost;          /* an answer has fewer units than an earlier one had */
+    bool gone;          /* a record has lost the units that this node had reported to it */
     bool refunded;      /* units were refunded elsewhere: a cached denial may be out of date */
     size_t retry_count; /* reports that are to be sent again */
 };

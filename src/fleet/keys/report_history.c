@@ -229,6 +229,7 @@ static void acknowledge_units(struct fleet *fleet, uint32_t cell, struct history
         history->counts = history->first; /* the fleet has lost some: all are reported again */
         table_set_dirty(&fleet->process->table, cell);
         full_sync_restart(fleet);
+        fleet->merge.gone = fleet->merge.gone || news->reset_us == 0; /* else a reset has taken them */
     }
 }
 

@@ -373,9 +373,12 @@ function host.restore(from)
 end
 
 -- Loses all but the overrides.
-function host.clear()
+-- Removes the objects whose names contain `part`, but for the overrides.
+function host.clear(part)
     for key in pairs(objects) do
-        objects[key] = match(key, ':overrides$') and objects[key] or nil
+        if string.find(key, part, 1, true) and not match(key, ':overrides$') then
+            objects[key] = nil
+        end
     end
 end
 

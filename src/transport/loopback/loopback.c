@@ -98,7 +98,7 @@ void loopback_fleet_set_slow(struct loopback_fleet *fleet, uint64_t delay_ns)
 void loopback_fleet_forget(struct loopback_fleet *fleet)
 {
     (void) network_lock(fleet);
-    script_host_clear(fleet->host);
+    script_host_clear(fleet->host, "");
     fleet->run++;
     network_unlock(fleet);
 }
@@ -106,7 +106,14 @@ void loopback_fleet_forget(struct loopback_fleet *fleet)
 void loopback_fleet_flush(struct loopback_fleet *fleet)
 {
     (void) network_lock(fleet);
-    script_host_clear(fleet->host);
+    script_host_clear(fleet->host, "");
+    network_unlock(fleet);
+}
+
+void loopback_fleet_evict(struct loopback_fleet *fleet, const char *part)
+{
+    (void) network_lock(fleet);
+    script_host_clear(fleet->host, part);
     network_unlock(fleet);
 }
 

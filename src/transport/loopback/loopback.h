@@ -33,6 +33,8 @@ void loopback_fleet_lose_answers(struct loopback_fleet *fleet, bool lose);     /
 void loopback_fleet_set_slow(struct loopback_fleet *fleet, uint64_t delay_ns); /* answers are sent later by this much */
 void loopback_fleet_forget(struct loopback_fleet *fleet); /* loses its data, and comes back as another run */
 void loopback_fleet_flush(struct loopback_fleet *fleet);  /* loses its data, and the run goes on */
+/* Loses the records whose names contain `part`, as a Redis that evicts. */
+void loopback_fleet_evict(struct loopback_fleet *fleet, const char *part);
 
 /* Answers reports of records whose name contains `part` with `status`, and does not apply them; NULL: no more. */
 void loopback_fleet_refuse(struct loopback_fleet *fleet, const char *part, int status);

@@ -249,10 +249,11 @@ void script_host_forget_snapshot(struct script_host *host, int snapshot)
     luaL_unref(host->lua, LUA_REGISTRYINDEX, snapshot);
 }
 
-void script_host_clear(struct script_host *host)
+void script_host_clear(struct script_host *host, const char *part)
 {
     push_function(host, "clear");
-    lua_call(host->lua, 0, 0);
+    lua_pushstring(host->lua, part);
+    lua_call(host->lua, 1, 0);
 }
 
 struct script_host_total script_host_total(struct script_host *host, const char *part, uint64_t now_ns)

@@ -32,8 +32,8 @@ int script_host_snapshot(struct script_host *host);
 void script_host_restore(struct script_host *host, int snapshot);
 void script_host_forget_snapshot(struct script_host *host, int snapshot);
 
-/* Loses all data but the overrides. */
-void script_host_clear(struct script_host *host);
+/* Loses the data whose names contain `part`, but the overrides. */
+void script_host_clear(struct script_host *host, const char *part);
 
 /* Over the records whose names contain `part`: how many there are, and the sum of what they count, less refunds. */
 struct script_host_total {

@@ -16,9 +16,11 @@
 #define MERGED_ANSWERS    5 /* after MERGED */
 #define HISTORY_ANSWERS   6 /* and two for each group */
 
-/* What the answer to a report of a window or a bucket begins with, unless with a sum (counts.lua). */
+/* What the answer to a report of a window or a bucket begins with, unless with a sum (counts.lua). NEW may stand before
+ * MERGED or the sum. */
 #define MERGED  (-1)
 #define REFUSED (-2)
+#define NEW     (-3)
 
 /* How far fleet time may be from a server's clock: 100 years, as in heartbeat.lua. */
 #define AHEAD_MOST_MS (INT64_C(3155760000) * 1000)
@@ -269,7 +271,8 @@ static bool take_inspection(struct inspection *inspection, const redisReply *rep
 static bool take_count(struct report *report, const redisReply *reply, size_t *at)
 {
     const bool bucket = report->kind == REPORT_BUCKET;
-    const size_t first = *at;
+    const bool is_new = *at < reply->elements && reply->element[*at]->integer == NEW;
+    const size_t first = *at + is_new;
     const int64_t word = first < reply->elements ? reply->element[first]->integer : 0;
     const size_t merged = word == MERGED ? MERGED_ANSWERS : 0;
     const size_t count = word == REFUSED ? 1 : 1 + merged + bucket;
@@ -282,6 +285,7 @@ static bool take_count(struct report *report, const redisReply *reply, size_t *a
         return true;
     }
     report->status = 0;
+    report->is_new = is_new;
     report->author_count = merged != 0 ? number_at(reply, first + 1) : report->count;
     report->sum = number_at(reply, merged != 0 ? first + 2 : first);
     report->sum_demand = number_at(reply, merged != 0 ? first + 3 : first);

@@ -147,7 +147,7 @@ static void test_the_node_knows_what_it_knew(void **state)
     assert_int_equal(fleet->gather.resynced_at, 30);
     assert_int_equal(fleet->gather.now_ns, NOW_NS - 2);
     assert_int_equal(fleet->gather.before_ns, NOW_NS - 3);
-    assert_int_equal(fleet->gather.resync_cursor, s.process.table.cell_count); /* none is under way */
+    assert_int_equal(fleet->gather.resync_left, 0); /* none is under way */
     assert_true(fleet->outage.began);
     assert_int_equal(fleet->outage.back_ns, 850 * SECOND);
     assert_int_equal(load_relaxed(&fleet->stats.sync_count), 1234);
@@ -168,7 +168,7 @@ static void test_a_round_under_way_is_followed_by_a_report_of_each_key(void **st
     s.fleet.schedule.under_way = true;
     salvage(&s);
     expect_fresh(&s);
-    assert_int_equal(s.fleet.gather.resync_cursor, 0);
+    assert_int_equal(s.fleet.gather.resync_left, s.process.table.cell_count);
     assert_int_equal(s.fleet.gather.resynced_at, 40);
     subject_close(&s);
 }
@@ -330,7 +330,8 @@ static void test_drawn_damage_leaves_a_state_that_can_be_gone_by(void **state)
         assert_in_range(membership_nodes(&s.fleet.membership), 1, 3 << 20);
         assert_in_range(s.fleet.waive.cells_done, 0, cells);
         assert_in_range(s.fleet.clock_shift.cells_done, 0, cells);
-        assert_in_range(s.fleet.gather.resync_cursor, 0, cells);
+        assert_in_range(s.fleet.gather.resync_cursor, 0, cells - 1);
+        assert_in_range(s.fleet.gather.resync_left, 0, cells);
         assert_in_range(s.fleet.batch.evicted_count, 0, ROUND_EVICTED);
         assert_in_range(s.fleet.news.good_ns, 0, MONO_NS);
         subject_close(&s);

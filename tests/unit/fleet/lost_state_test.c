@@ -172,6 +172,83 @@ static void test_a_fleet_that_forgets_is_told_of_keys_that_nobody_uses_any_more(
     }
 }
 
+/*
+ * A Redis that evicts loses single records, and keeps the nodes. The node whose units they had sees it when it reports
+ * the next ones, also where no other node has any; it reports all its keys again.
+ */
+static void test_a_record_that_is_gone_is_missed_by_the_node_that_has_used_it(void **state)
+{
+    const weir_limit *limit = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(limit);
+    const uint64_t keys = 100;
+    nodes_start(&n, &policy, 1);
+    for (uint64_t name = 0; name < keys; name++) {
+        assert_true(use(&n.node[0], name));
+    }
+    assert_int_equal(ask(&n.node[0], 20), 20);
+    pass(&n, SCAN_MS);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), keys + 20);
+    loopback_fleet_evict(n.fleet, ":p:");
+    pass(&n, SCAN_MS);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), 0); /* nobody asks for it */
+    assert_int_equal(stats_of(&n.node[0]).redis_lost_state_count, 0);
+    assert_int_equal(ask(&n.node[0], 20), 20);
+    pass(&n, RESYNC_MS);
+    assert_int_equal(loopback_fleet_sum(n.fleet, ":p:"), keys + 40);
+    pass(&n, SCAN_MS);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(stats_of(&n.node[i]).redis_lost_state_count, i == 0);
+        assert_int_equal(stats_of(&n.node[i]).live_nodes, NODES);
+    }
+    assert_non_null(strstr(n.node[0].warning, "fleet in memory has lost records that are in use (evicted, or deleted): "
+                                              "reporting all keys again"));
+    nodes_stop(&n);
+}
+
+/* Each record is gone before another node has seen it, as in a Redis that evicts what has just been written. */
+static void test_nodes_that_never_see_each_others_units_see_that(void **state)
+{
+    const weir_limit *limit = *state;
+    struct nodes n;
+    const weir_policy policy = policy_of(limit);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < 20 * NODES; i++) {
+        (void) ask(&n.node[i % NODES], 10);
+        pass(&n, INTERVAL_MS);
+        loopback_fleet_evict(n.fleet, ":p:");
+    }
+    for (int i = 0; i < NODES; i++) {
+        assert_in_range(stats_of(&n.node[i]).redis_lost_state_count, 1, 4);
+    }
+    hear(&n);
+    agree(&n);
+    assert_int_equal(fleet_sum(&n), used_by_all(&n));
+    nodes_stop(&n);
+}
+
+static void test_a_record_that_has_expired_is_not_missed(void **state)
+{
+    const weir_limit *limit = *state;
+    struct nodes n;
+    const weir_limit of = {
+        .algorithm = limit->algorithm, .limit = 1000, .period_ns = SECOND, .delay = limit->delay != 0 ? 1000 : 0};
+    const weir_policy policy = policy_of(&of);
+    nodes_start(&n, &policy, 1);
+    for (int i = 0; i < 12; i++) {
+        for (int j = 0; j < NODES; j++) {
+            (void) ask(&n.node[j], 20);
+            pass(&n, 300);
+        }
+        pass(&n, i % 3 == 2 ? UINT64_C(150000) : i % 3 == 1 ? 2500 : 0);
+    }
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(stats_of(&n.node[i]).redis_lost_state_count, 0);
+        assert_int_equal(n.node[i].w->fleet->gather.resync_parts, 0);
+    }
+    nodes_stop(&n);
+}
+
 /* Uses and gives back at random. All data is lost, and once more within a second, before all nodes have reported again.
  */
 static void use_and_lose(struct nodes *n, uint64_t *rng)
@@ -209,7 +286,7 @@ static void test_data_that_is_lost_twice_waives_no_debt(void **state)
             const weir_policy policy = policy_of(&of);
             nodes_start(&n, &policy, 1);
             use_and_lose(&n, &rng);
-            pass(&n, 2 * RESYNC_MS);
+            pass_resync(&n);
             agree(&n);
             assert_int_equal(fleet_sum(&n), used_by_all(&n));
             /* A node that joins has what the fleet knows. */
@@ -231,7 +308,14 @@ static void test_data_that_is_lost_twice_waives_no_debt(void **state)
 
 int main(void)
 {
+    static weir_limit limits[ALGORITHMS];
+    for (size_t a = 0; a < ALGORITHMS; a++) {
+        limits[a] = limit_of(algorithms[a], 3000);
+    }
     const struct CMUnitTest tests[] = {
+        OVER_ALL(test_a_record_that_is_gone_is_missed_by_the_node_that_has_used_it, limits),
+        OVER_ALL(test_nodes_that_never_see_each_others_units_see_that, limits),
+        OVER_ALL(test_a_record_that_has_expired_is_not_missed, limits),
         cmocka_unit_test(test_rounds_whose_answers_are_lost_count_once),
         cmocka_unit_test(test_what_a_failed_round_held_is_said_again_without_new_traffic),
         cmocka_unit_test(test_a_fleet_that_forgets_is_told_again_and_gives_no_fresh_budget),

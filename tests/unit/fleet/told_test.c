@@ -774,6 +774,8 @@ static void test_a_log_is_told_unit_by_unit(void **state)
     answer_log(8, 8);
     tell_log();
     expect_log(0, 8, 8, 8, 8);
+    pass_ms((RESYNC_INTERVALS + 2) * INTERVAL_MS); /* so are all keys */
+    assert_true(stats().redis_lost_state_count >= 1);
     /* Not so where it has as many units as the limit, of which it keeps the latest. */
     weir_charge(f.t, &f.key, 1);
     answer_log(3, 1000);

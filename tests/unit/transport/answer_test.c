@@ -86,13 +86,13 @@ static const struct {
 static void test_a_number_no_script_answers_costs_its_record_alone(void **state)
 {
     (void) state;
-    static const long long odd[] = {-1, -2, -3, INT64_MIN, INT64_MAX, INT64_MAX - 1022};
+    static const long long odd[] = {-1, -2, -3, -4, INT64_MIN, INT64_MAX, INT64_MAX - 1022};
     for (size_t k = 0; k < KINDS; k++) {
         for (size_t at = 0; at < COUNT * kinds[k].each; at++) {
             for (size_t i = 0; i < sizeof(odd) / sizeof(odd[0]); i++) {
-                /* In these places -1 and -2 say how many numbers follow: the next test. */
+                /* In these places -1 to -3 say how many numbers follow: the next test. */
                 const bool is_first = at % kinds[k].each == 0;
-                if (is_first && (kinds[k].first == -1 || (kinds[k].first == 1 && odd[i] >= -2 && odd[i] < 0))) {
+                if (is_first && (kinds[k].first == -1 || (kinds[k].first == 1 && odd[i] >= -3 && odd[i] < 0))) {
                     continue;
                 }
                 struct scene s;
@@ -150,6 +150,36 @@ static void test_each_report_is_answered_in_the_form_that_its_record_needs(void 
         assert_int_equal(merged->author_refunds, 4);
         assert_int_equal(merged->sum_refunds, 5);
         assert_int_equal(merged->tat_answer_us, is_bucket ? 6 : 0);
+    }
+}
+
+/* -3 stands before the answer of a record that had nothing of the author. */
+static void test_a_record_that_had_nothing_of_the_author_is_told(void **state)
+{
+    (void) state;
+    static const long long window[] = {50, -3, 51, -3, -1, 1, 2, 3, 4, 5};
+    static const long long bucket[] = {50, 60, -3, 51, 61, -3, -1, 1, 2, 3, 4, 5, 6};
+    for (int kind = REPORT_WINDOW; kind <= REPORT_BUCKET; kind++) {
+        const bool is_bucket = kind == REPORT_BUCKET;
+        const size_t count = is_bucket ? sizeof(bucket) / sizeof(bucket[0]) : sizeof(window) / sizeof(window[0]);
+        for (size_t cut = 0; cut < 2; cut++) {
+            struct scene s;
+            scene_init(&s, is_bucket ? SCRIPT_BUCKET : SCRIPT_WINDOW);
+            scene_answer(&s, 1, 1);
+            s.whole.elements = count - cut;
+            for (size_t i = 0; i < count; i++) {
+                s.integers[i].integer = is_bucket ? bucket[i] : window[i];
+            }
+            batch_answer(&s.t, &s.server, 0, &s.whole, SECOND);
+            assert_int_equal(s.batch.state, cut == 0 ? BATCH_DONE : BATCH_LOST);
+            for (size_t i = 0; i < COUNT && cut == 0; i++) {
+                assert_int_equal(s.reports[i].status, 0);
+                assert_int_equal(s.reports[i].is_new, i != 0);
+            }
+            assert_true(cut != 0 || (s.reports[0].sum == 50 && s.reports[1].sum == 51 && s.reports[2].sum == 2));
+            assert_true(cut != 0 || (s.reports[1].author_count == 7 && s.reports[2].author_count == 1));
+            assert_true(cut != 0 || s.reports[2].tat_answer_us == (is_bucket ? 6 : 0));
+        }
     }
 }
 
@@ -545,6 +575,7 @@ int main(void)
         cmocka_unit_test(test_limits_of_others_are_a_version_and_texts),
         cmocka_unit_test(test_a_number_no_script_answers_costs_its_record_alone),
         cmocka_unit_test(test_each_report_is_answered_in_the_form_that_its_record_needs),
+        cmocka_unit_test(test_a_record_that_had_nothing_of_the_author_is_told),
         cmocka_unit_test(test_an_answer_of_another_shape_costs_the_connection),
         cmocka_unit_test(test_a_server_whose_heartbeat_is_older_than_the_one_made_has_lost_something),
         cmocka_unit_test(test_overrides_are_taken_where_they_are_others),

@@ -72,7 +72,7 @@ static void play(const struct beat *beats)
     for (size_t i = 0; beats[i].node != NULL; i++) {
         const struct beat *b = &beats[i];
         if (b->node[0] == '\0') {
-            script_host_clear(host);
+            script_host_clear(host, "");
             continue;
         }
         redisReply *reply = heartbeat(host, b);

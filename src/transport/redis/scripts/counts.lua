@@ -39,8 +39,8 @@ local merged, from = numbers_of('d', #ARGV[4] / 8, ARGV[4]), 0 -- of the reports
 local out, to = {}, 0 -- the answer, and how many numbers it has
 -- Of the report that is merged: the author's counts before it, and now; their growth; the sums over all authors, of which
 -- `sum` is net, now, and of refunds before; the time of the author's last reset, and the one that the report says; units
--- that a reset keeps; whether the report's count is the author's.
-local old_count, old_demand, old_refunds, old_reset, count, demand, refunds, reset, kept, is_latest
+-- that a reset keeps; whether the report's count is the author's; whether nothing of the author was there.
+local old_count, old_demand, old_refunds, old_reset, count, demand, refunds, reset, kept, is_latest, is_new
 local more, more_demand, more_refunds, sum, sum_demand, sum_refunds, old_sum_refunds
 
 -- Merges a report into the author's field and the field of the sums. `plain`: the count of a report that says nothing but
@@ -55,7 +55,7 @@ local function merge(plain, field, sum_field)
         reset, kept = merged[from + 4], merged[from + 5]
     end
     more, more_demand, more_refunds = count - old_count, demand - old_demand, refunds - old_refunds
-    is_latest = more >= 0
+    is_latest, is_new = more >= 0, not field
     if not is_latest then
         count, more = old_count, 0
     end
@@ -151,8 +151,12 @@ local function set_back(key, field, growth_text)
 end
 
 -- Adds to the answer what a merged report is answered: the sum if the record has no more to say, else -1 and the counts.
+-- Before that -3, if nothing of the author was there: a node that has reported to the record sees that it was lost.
 -- A table of its own for each record would cost Redis more than its numbers do.
 local function answer()
+    if is_new then
+        to, out[to + 1] = to + 1, -3
+    end
     if is_latest and sum_demand == sum and sum_refunds == 0 and refunds == 0 then
         to, out[to + 1] = to + 1, sum
     else

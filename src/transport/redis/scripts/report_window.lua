@@ -10,7 +10,8 @@
 --          the report is merged
 -- Returns  for each record: the sum, if the record has no more to say (the author's count is the reported one, the
 --          demand is what was admitted, and nothing was refunded); -2: refused; else -1, the author's count, sum of what
---          was admitted, sum of demand, the author's refunds, sum of refunds
+--          was admitted, sum of demand, the author's refunds, sum of refunds. Before a sum or -1 that a merged report is
+--          answered: -3 if the record had nothing of the author
 --
 -- A reset gives back everything that counts, except what its author has used since. The units are given back in the
 -- author's name and once: the author's field keeps the time of its last reset. A record of a wrong type is refused
