@@ -234,7 +234,7 @@ static inline void pass(struct nodes *n, uint64_t ms)
 /* Lets a resync end that is not the first one, and so is slower. */
 static inline void pass_resync(struct nodes *n)
 {
-    pass(n, RESYNC_MS);
+    pass(n, 2 * RESYNC_MS);
     for (int i = 0; i < NODES; i++) {
         while (n->node[i].w != NULL && n->node[i].w->fleet->gather.resync_left != 0) {
             pass(n, INTERVAL_MS);

@@ -107,14 +107,15 @@ static void check_eviction(struct doctor *d)
     }
     const uint64_t evicted = doctor_info_number(d, "evicted_keys");
     const bool bounded = doctor_info_number(d, "maxmemory") != 0;
-    const bool good = strcmp(policy, "noeviction") == 0 || strcmp(policy, "volatile-ttl") == 0;
+    const bool good = strcmp(policy, "noeviction") == 0 || strcmp(policy, "allkeys-lru") == 0;
     sentence_add(&words, "maxmemory-policy is %s", policy);
     if (evicted != 0) {
         sentence_add(&words, ", and %" PRIu64 " keys were evicted since the start", evicted);
     }
     if (!good && bounded) {
-        doctor_tell(d, FINDING_WARN, "eviction", &words,
-                    "set noeviction or volatile-ttl: others may drop the set of nodes, and records in use");
+        doctor_tell(
+            d, FINDING_WARN, "eviction", &words,
+            "set noeviction, or allkeys-lru beside other data: others drop records in use, volatile-ttl first of all");
     } else {
         doctor_tell(d, evicted != 0 ? FINDING_WARN : FINDING_OK, "eviction", &words,
                     evicted != 0 ? "raise maxmemory: nodes do not see evicted records until they are reported again"
