@@ -372,7 +372,6 @@ function host.restore(from)
     objects = copy(from)
 end
 
--- Loses all but the overrides.
 -- Removes the objects whose names contain `part`, but for the overrides.
 function host.clear(part)
     for key in pairs(objects) do
