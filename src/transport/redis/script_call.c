@@ -256,7 +256,8 @@ static void put_buckets(struct arguments *a, const struct batch *batch, struct s
 static void put_counts(struct arguments *a, const struct batch *batch)
 {
     struct shared shared = {.count = 0};
-    if (a->t->round->part != 0) {
+    /* Of a Cluster's slot that is half moved, a part would be taken for lost that is on the other server. */
+    if (a->t->round->part != 0 && !a->t->cluster) {
         put_number(a, a->t->round->part);
     } else {
         put(a, "");

@@ -333,7 +333,8 @@ static void test_a_bucket_is_told_as_growth_or_in_full(void **state)
             }
         }
         s.t->doubtful = doubtful != 0;
-        s.round.part = doubtful != 0 ? 7 : 0;
+        s.round.part = 7;
+        s.t->cluster = doubtful == 0; /* whose records have no parts */
         make_words(script_report_bucket_sha);
         expect_records(count);
         expect(doubtful != 0 ? "7" : "");
