@@ -319,8 +319,8 @@ static void test_a_full_redis_that_evicts_what_expires_next_is_not_taken_for_emp
         assert_true(real_ns() < until_ns);
         nap_ms(5);
     }
+    /* Records in use were evicted, which their node has missed; but not all there was. */
     assert_int_equal(stats_of(site.w).redis_lost_state_count, 0);
-    assert_int_equal(stats_of(other).redis_lost_state_count, 0);
     assert_int_equal(lines_with(&site.log, "has lost its data"), 0);
     assert_true(is_denied(&site, "a"));
     redisReply *reply = server_command(&site.server, "PTTL weir:nodes");
