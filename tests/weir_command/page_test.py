@@ -46,8 +46,15 @@ def use(redis, place):
     options = ["--json", "--policies", str(place / "gateway.yaml"), "--redis", redis.url]
     done = subprocess.run([WEIR, "explain", *options, "api", "203.0.113.40"], stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     record = json.loads(done.stdout)["limits"][1]["record"]["name"]
-    redis.call("HSET", record, f"{one}.1", "3000 4100", f"{other}.1", "2000 2900", "sum", "5000 7000")
+    redis.call("HSET", record, author(one), "3000 4100", author(other), "2000 2900", "sum", "5000 7000")
     return record
+
+
+def author(node):
+    """The name of an author of a node, as src/transport/author.h makes it."""
+    number = int(node[:6], 16)
+    digits = (digit + 5 for digit in (number % 250, number // 250 % 250, number // 62500))
+    return os.fsdecode(bytes(digit + (digit >= 58) for digit in digits) + b"key")
 
 
 def agrees(line, wanted):
