@@ -633,7 +633,8 @@ static void tell_log(void)
     while (f.told_count == 0 || f.under_way != NULL) {
         advance(10);
     }
-    assert_int_equal(f.told_count, 1);
+    /* Of units that are lost a resync begins, whose turn may have come in the same round. */
+    assert_in_range(f.told_count, 1, 2);
 }
 
 static void answer_log(uint64_t own, uint64_t sum)
