@@ -419,8 +419,8 @@ static void the_contract(struct bench *b)
     a_refused_record_costs_no_other(b);                   /* 8 */
     a_hang_fails_the_round_and_its_reports_count_once(b); /* 1, 3, 4 */
     heartbeats_count_nodes_and_notice_loss(b);            /* 9 */
-    overrides_are_answered_when_they_change(b);           /* 10 */
     reads(b->transport);                                  /* 11 */
+    overrides_are_answered_when_they_change(b);           /* 10 */
     b->transport->ops->close(b->transport);
 }
 
