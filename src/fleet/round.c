@@ -299,8 +299,8 @@ static void log_lost(struct fleet *fleet, const char *what, uint64_t monotonic_n
 static void resync_if_lost(struct fleet *fleet, uint64_t monotonic_ns)
 {
     const struct gather_cursors *gather = &fleet->gather;
-    const bool rested =
-        gather->resync_left == 0 && gather->interval_count > gather->resynced_at + RESYNC_EVERY * gather->resync_parts;
+    const bool rested = gather->resync_left == 0 &&
+                        gather->interval_count > gather->resynced_at + (uint64_t) RESYNC_EVERY * gather->resync_parts;
     const bool gone = fleet->merge.gone && rested;
     if (fleet->round.lost_state) {
         log_lost(fleet, "its data (restarted empty, flushed, evicted, or another server)", monotonic_ns);

@@ -279,7 +279,7 @@ void gather_resync(struct fleet *fleet)
     if (gather->resync_parts == 0 || since >= RESYNC_CALM) {
         gather->resync_parts = RESYNC_INTERVALS;
     } else if (since >= gather->resync_parts) {
-        gather->resync_parts = (uint32_t) min_u64(gather->resync_parts * RESYNC_SLOWER, RESYNC_MOST);
+        gather->resync_parts = (uint32_t) min_u64((uint64_t) gather->resync_parts * RESYNC_SLOWER, RESYNC_MOST);
     } else {
         return;
     }
