@@ -180,10 +180,9 @@ struct round {
     uint64_t fleet_ns;         /* fleet time by this node; 0: it knows none */
     uint64_t wall_ns;          /* the clock of this node's host, which may be wrong; 0: not told */
     bool asks;                 /* the round reports nothing, and is no heartbeat */
-    bool reads;                /* the round writes nothing. Its reports are of the author "" and of zeros, and their
-                                  answers say what is there. It has no heartbeat: of what is set below only the
-                                  inspections are */
-    struct inspection *inspections;
+    bool reads; /* the round writes nothing and has no heartbeat. Its reports are of the author "" and of zeros, so
+                   that their answers say what is there. The transport sets neither times nor nodes */
+    struct inspection *inspections; /* what is asked beside the reports; the caller's */
     size_t inspection_count;
     bool leaves; /* the node leaves the fleet */
     bool first;  /* this node has not had a good round on this transport */

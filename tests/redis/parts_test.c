@@ -320,6 +320,25 @@ static void test_a_part_lives_as_long_as_its_record(void **state)
     redis_stop(&w.server, w.t);
 }
 
+/* Whatever has removed the time to live of a part of a window, the next report of one of its authors sets it again. */
+static void test_a_part_that_lost_its_time_to_live_gets_it_back(void **state)
+{
+    (void) state;
+    static struct world w;
+    char part[400];
+    uint64_t rng = test_seed();
+    open_world(&w, REPORT_WINDOW);
+    name_author(&w.authors[0], 1, 1, 1);
+    for (uint64_t units = 1; units <= 4; units++) {
+        w.authors[0].count = w.authors[0].demand = units / 2 * 2 + 1; /* new units, and nothing new, by turns */
+        (void) tell(&w, &w.authors[0], true);
+        expect_all_expire(&w);
+        some_part(&w, &rng, part, sizeof(part));
+        command(&w, "PERSIST %s", part);
+    }
+    redis_stop(&w.server, w.t);
+}
+
 static void test_authors_differ_by_node_and_by_stay(void **state)
 {
     (void) state;
@@ -350,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_sums_of_buckets_are_exact_whatever_part_is_lost),
         cmocka_unit_test(test_six_hundred_authors_take_little_room_and_a_third_can_be_replaced),
         cmocka_unit_test(test_a_part_lives_as_long_as_its_record),
+        cmocka_unit_test(test_a_part_that_lost_its_time_to_live_gets_it_back),
     };
     return cmocka_run_group_tests_name("redis/parts", tests, NULL, NULL);
 }

@@ -17,8 +17,9 @@
 -- Fields of a record with parts:
 --   mark     the first field: a number of this record's own, which others that had its name and were lost did not have
 --   parts    the parts that there are: ",2,5,"
--- Where the record was lost, no part is of its new mark. Where a part of `parts` was lost, the record is deleted. Either
--- way all authors find a record that was lost, and report their counts again. Parts of a mark that is gone expire.
+-- If the record was lost, it gets another mark, which no part has. If a part was lost that `parts` lists, the record is
+-- deleted. In both cases all authors find a record that was lost, and report their counts again. The parts of an earlier
+-- mark expire.
 --
 -- Cost: first the calls of Redis, then conversions and new strings (bench/redis_cost.py, docs/decisions/019). So new
 -- units of a record with plain numbers take two calls that convert nothing, and all else two calls for a record that
@@ -102,15 +103,14 @@ end
 local function make_mark(key)
     local time = call('TIME')
     local mark = format('%.0f', (time[1] % 1000 * 1000000 + time[2]) * 10000 + to)
-    local all = call('HGETALL', key)
-    if #all <= 2 * SMALL_MOST then
+    local all = call('HLEN', key) <= SMALL_MOST and call('HGETALL', key) or {}
+    if #all > 0 then
         call('DEL', key)
-        call('HSET', key, 'mark', mark, 'parts', ',')
-        for n = 1, #all, 2 do
-            call('HSET', key, all[n], all[n + 1])
-        end
     end
     call('HSET', key, 'mark', mark, 'parts', ',')
+    for n = 1, #all, 2 do
+        call('HSET', key, all[n], all[n + 1])
+    end
     return part_of(key, part, mark)
 end
 

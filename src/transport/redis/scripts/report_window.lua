@@ -73,7 +73,7 @@ for i = 1, records do
         end
     end
     if expires then
-        local failure = expire_all(key, ARGV[4 + struct.unpack('<H', ARGV[3], 2 * i - 1)], not added)
+        local failure = expire_all(key, ARGV[4 + struct.unpack('<H', ARGV[3], 2 * i - 1)], own ~= key or not added)
         if failure then
             return failure
         end
