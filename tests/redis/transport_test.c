@@ -287,7 +287,7 @@ static void read_log(struct transport *t)
 }
 
 /* Reports of nothing, of a window and a bucket that are there and of one each that is not. */
-static void read_all(struct transport *t, struct report reports[READ], struct inspection asked[3])
+static void read_all(struct transport *t, struct report reports[READ], struct inspection asked[4])
 {
     static const char *const names[READ] = {"weir:{001}:f1s:p:read", "weir:{001}:b1s:p:read", "weir:{001}:f1s:p:none",
                                             "weir:{001}:b1s:p:none"};
@@ -302,12 +302,13 @@ static void read_all(struct transport *t, struct report reports[READ], struct in
     asked[0] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[0]};
     asked[1] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[2]};
     asked[2] = (struct inspection){.kind = INSPECT_NODES, .record = "weir:nodes"};
+    asked[3] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[3]};
     struct round round = {.node = "nobody",
                           .reads = true,
                           .reports = reports,
                           .report_count = READ,
                           .inspections = asked,
-                          .inspection_count = 3};
+                          .inspection_count = 4};
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
 }
 
@@ -322,7 +323,7 @@ static void reads(struct transport *t)
     read_log(t);
     for (int times = 0; times < 2; times++) { /* what the first one would have written, the second one would read */
         struct report reports[READ];
-        struct inspection asked[3];
+        struct inspection asked[4];
         read_all(t, reports, asked);
         assert_int_equal(reports[0].status | reports[1].status | reports[2].status | reports[3].status, 0);
         assert_int_equal(reports[0].sum, 10);
@@ -337,11 +338,13 @@ static void reads(struct transport *t)
         assert_int_equal(asked[0].all[3].number, 15);
         assert_int_equal(asked[1].count, 1);
         assert_int_equal(asked[1].all[0].number, 2);
+        assert_int_equal(asked[3].count, 1);
+        assert_int_equal(asked[3].all[0].number, 2);
         assert_int_equal((asked[2].count - 4) % 4, 0);
         for (size_t i = 4; i < asked[2].count; i += 4) {
             assert_string_not_equal(asked[2].all[i].text, "nobody");
         }
-        for (size_t i = 0; i < 3; i++) {
+        for (size_t i = 0; i < 4; i++) {
             inspection_free(&asked[i]);
         }
     }

@@ -57,9 +57,8 @@ for i = 1, records do
             else
                 reset = old_reset
             end
-            -- A report of zeros creates no record.
+            -- A report of zeros creates no record, and changes none.
             local exists = record[2] or count ~= 0 or demand ~= 0 or refunds ~= 0 or reset ~= 0
-            exists = exists and author ~= ''
             if exists and (is_changed() or not record[2]) then
                 write(key, own, author)
             end
