@@ -139,21 +139,27 @@ struct round_limits {
     size_t other_count;
 };
 
-/* What is read beside reports: the nodes of a fleet, or the authors of a record. */
-enum inspection_kind { INSPECT_NODES, INSPECT_AUTHORS };
+/* What is read beside reports. Each kind has a script read_*.lua, whose opening comment lists its words and answers. */
+enum inspection_kind { INSPECT_NODES, INSPECT_AUTHORS, INSPECT_ENTRIES, INSPECT_PAGE };
 
-/* One answer of the scripts read_nodes.lua and read_authors.lua: a text, or with NULL a number. */
+/* One answer of such a script: a text, or with NULL a number. */
 struct inspected {
     char *text;
     int64_t number;
 };
 
+/* Keys and arguments of such a script. */
+#define INSPECTION_WORDS 4
+
 struct inspection {
     /* Set by the caller. */
     enum inspection_kind kind;
-    const char *record;        /* a record, or the set of nodes; the caller's, until the round has ended */
-    const char *demand_record; /* of a sliding log, the record beside it; else NULL */
+    const char *words[INSPECTION_WORDS]; /* the keys, then the arguments, as many as are not NULL; the caller's, until
+                                            the round has ended */
+    size_t key_count;
+    size_t shard; /* without keys: the server that is asked, one of those that transport_ops.shard names */
     /* Set by the transport; inspection_free frees. */
+    int status; /* 0; -EAGAIN: its server has not answered, and nothing below is set */
     struct inspected *all;
     size_t count;
 };
@@ -181,7 +187,8 @@ struct round {
     uint64_t wall_ns;          /* the clock of this node's host, which may be wrong; 0: not told */
     bool asks;                 /* the round reports nothing, and is no heartbeat */
     bool reads; /* the round writes nothing and has no heartbeat. Its reports are of the author "" and of zeros, so
-                   that their answers say what is there. The transport sets neither times nor nodes */
+                   that their answers say what is there. The transport sets neither times nor nodes. In a Cluster such a
+                   round is done when each part is answered or has its -EAGAIN */
     struct inspection *inspections; /* what is asked beside the reports; the caller's */
     size_t inspection_count;
     bool leaves; /* the node leaves the fleet */
@@ -243,6 +250,9 @@ struct transport_ops {
      * as "redis 10.0.0.5:6379". Never has a password. Valid until the next step. */
     const char *(*server)(const struct transport *t);
     struct transport_counts (*counts)(const struct transport *t);
+    /* The server of a part of the shared data, by a number from 0: a primary of a Cluster, else the one server. NULL:
+     * there are no more, or none is known yet. Valid until the next step. */
+    const char *(*shard)(const struct transport *t, size_t number);
     /* Somebody waits for a round: what waits to be tried again after a failure is tried in the next step. */
     void (*retry)(struct transport *t, uint64_t now_ns);
     /* Whether each server has refused the connection or the login since the last `retry`, so that waiting is in vain:

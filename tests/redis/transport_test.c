@@ -299,10 +299,10 @@ static void read_all(struct transport *t, struct report reports[READ], struct in
                                      .expire_ms = 60000};
         (void) snprintf(reports[i].record, sizeof(reports[i].record), "%s", names[i]);
     }
-    asked[0] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[0]};
-    asked[1] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[2]};
-    asked[2] = (struct inspection){.kind = INSPECT_NODES, .record = "weir:nodes"};
-    asked[3] = (struct inspection){.kind = INSPECT_AUTHORS, .record = names[3]};
+    asked[0] = (struct inspection){.kind = INSPECT_AUTHORS, .words = {names[0]}, .key_count = 1};
+    asked[1] = (struct inspection){.kind = INSPECT_AUTHORS, .words = {names[2]}, .key_count = 1};
+    asked[2] = (struct inspection){.kind = INSPECT_NODES, .words = {"weir:nodes"}, .key_count = 1};
+    asked[3] = (struct inspection){.kind = INSPECT_AUTHORS, .words = {names[3]}, .key_count = 1};
     struct round round = {.node = "nobody",
                           .reads = true,
                           .reports = reports,
@@ -310,6 +310,42 @@ static void read_all(struct transport *t, struct report reports[READ], struct in
                           .inspections = asked,
                           .inspection_count = 4};
     assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+}
+
+/* Walks over the names of all servers. Returns the sum of what is in use of the records of one name. */
+static int64_t use_of(struct transport *t, const char *name)
+{
+    int64_t units = 0;
+    for (size_t shard = 0; t->ops->shard(t, shard) != NULL; shard++) {
+        char cursor[24] = "0";
+        do {
+            struct inspection page = {
+                .kind = INSPECT_PAGE, .words = {cursor, "weir:{*}:*:p:*", "20", "1760000000000000"}, .shard = shard};
+            struct round round = {.node = "nobody", .reads = true, .inspections = &page, .inspection_count = 1};
+            assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+            assert_int_equal(page.status, 0);
+            assert_int_equal(page.all[0].number, 0);
+            assert_int_equal(page.count % 2, 0);
+            for (size_t i = 2; i < page.count; i += 2) {
+                units += strcmp(page.all[i].text, name) == 0 ? page.all[i + 1].number : 0;
+            }
+            (void) snprintf(cursor, sizeof(cursor), "%s", page.all[1].text);
+            inspection_free(&page);
+        } while (strcmp(cursor, "0") != 0);
+    }
+    return units;
+}
+
+/* Reads a key as the hash of overrides. Returns how many fields it has; -1: it is no hash. */
+static int64_t entries_of(struct transport *t, const char *key)
+{
+    struct inspection page = {.kind = INSPECT_ENTRIES, .words = {key, "0"}, .key_count = 1};
+    struct round round = {.node = "nobody", .reads = true, .inspections = &page, .inspection_count = 1};
+    assert_int_equal(exchange(t, &round), TRANSPORT_ROUND_DONE);
+    assert_int_equal(page.status, 0);
+    const int64_t count = page.all[0].number == 0 ? (int64_t) page.count / 2 - 1 : -1;
+    inspection_free(&page);
+    return count;
 }
 
 static void reads(struct transport *t)
@@ -347,6 +383,13 @@ static void reads(struct transport *t)
         for (size_t i = 0; i < 4; i++) {
             inspection_free(&asked[i]);
         }
+        assert_int_equal(use_of(t, "weir:{001}:f1s:p:read"), 10);
+        assert_int_equal(use_of(t, "weir:{001}:b1s:p:read"), (owed.tat_answer_us - NOW_US) / 5 * 2);
+        assert_int_equal(use_of(t, "weir:{001}:l1s:p:read"), 5);
+        assert_int_equal(use_of(t, "weir:{001}:f1s:p:none"), 0);
+        assert_int_equal(entries_of(t, "weir:{001}:f1s:p:none"), 0);
+        assert_int_equal(entries_of(t, "weir:{001}:f1s:p:read"), 2);
+        assert_int_equal(entries_of(t, "weir:nodes"), -1);
     }
 }
 

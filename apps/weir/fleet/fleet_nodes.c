@@ -64,7 +64,7 @@ bool fleet_nodes_read(struct redis_link *link, const char *prefix, struct fleet_
 {
     *out = (struct fleet_nodes){.exists = false};
     (void) snprintf(out->key, sizeof(out->key), "%s:nodes", prefix);
-    struct inspection asked = {.kind = INSPECT_NODES, .record = out->key};
+    struct inspection asked = {.kind = INSPECT_NODES, .words = {out->key}, .key_count = 1};
     bool good = fleet_inspect(link, prefix, &asked, error);
     if (good && asked.count < 4) {
         good = error_set(error, -EPROTO, "%s: Redis gave an answer of an unknown form", out->key) == 0;

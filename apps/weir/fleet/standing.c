@@ -67,9 +67,10 @@ static bool read_records(struct standing *s, struct redis_link *link, const stru
     struct inspection authors[STANDING_REPORTS] = {{.count = 0}, {.count = 0}};
     const size_t count = standing_reports(s, key, "", nodes->fleet_us, reports, history);
     for (size_t i = 0; i < count && with_authors; i++) {
-        authors[i] = (struct inspection){.kind = INSPECT_AUTHORS,
-                                         .record = reports[i].record,
-                                         .demand_record = reports[i].history != NULL ? history->demand_record : NULL};
+        authors[i] = (struct inspection){
+            .kind = INSPECT_AUTHORS,
+            .words = {reports[i].record, reports[i].history != NULL ? history->demand_record : NULL},
+            .key_count = reports[i].history != NULL ? 2 : 1};
     }
     struct round round = {.node = "reader",
                           .reads = true,

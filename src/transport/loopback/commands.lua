@@ -240,6 +240,22 @@ function commands.HSCAN(key)
     return all.err and all or {'0', all}
 end
 
+-- All names that match, in one page. '*' alone is special in a pattern here, and a '\\' counts for nothing.
+function commands.SCAN(_, _, pattern)
+    local names = {}
+    pattern = string.gsub(pattern, '%W', function(byte)
+        return byte == '*' and '.*' or byte ~= '\\' and '%' .. byte or ''
+    end)
+    pattern = '^' .. pattern .. '$'
+    for key in pairs(objects) do
+        if match(key, pattern) and find(key) then
+            names[#names + 1] = key
+        end
+    end
+    sort(names)
+    return {'0', names}
+end
+
 function commands.ZADD(key, ...)
     local set, err = find_or_make(key, 'scores')
     if err then

@@ -213,6 +213,11 @@ static const char *loopback_server(const struct transport *transport)
     return "fleet in memory";
 }
 
+static const char *loopback_shard(const struct transport *transport, size_t number)
+{
+    return number == 0 ? loopback_server(transport) : NULL;
+}
+
 static struct transport_counts loopback_counts(const struct transport *transport)
 {
     return const_loopback_of(transport)->redis.counts;
@@ -257,6 +262,7 @@ static const struct transport_ops loopback_ops = {
     .problem = loopback_problem,
     .server = loopback_server,
     .counts = loopback_counts,
+    .shard = loopback_shard,
     .retry = loopback_retry,
     .refused = loopback_refused,
     .close = loopback_close,

@@ -263,6 +263,7 @@ static bool take_inspection(struct inspection *inspection, const redisReply *rep
         inspection->all[i].number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
         inspection->count = i + 1;
     }
+    inspection->status = 0;
     return inspection->all != NULL;
 }
 
@@ -333,6 +334,8 @@ static bool take_reply(struct redis_transport *t, const struct server_conn *serv
     switch (batch->script) {
     case SCRIPT_NODES:
     case SCRIPT_AUTHORS:
+    case SCRIPT_ENTRIES:
+    case SCRIPT_PAGE:
         return take_inspection(&t->round->inspections[batch->first], reply);
     case SCRIPT_HEARTBEAT:
         return take_heartbeat(t, server, batch, reply, now_ns);

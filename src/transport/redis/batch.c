@@ -150,6 +150,9 @@ void batch_lost(struct redis_transport *t, uint32_t number)
     for (size_t i = 0; i < batch->count; i++) {
         t->round->reports[t->report_order[batch->first + i]].status = -EAGAIN;
     }
+    if (batch->script <= SCRIPT_PAGE) {
+        t->round->inspections[batch->first].status = -EAGAIN;
+    }
 }
 
 static uint32_t batch_add(struct redis_transport *t, enum script script, size_t first, size_t count,
@@ -363,8 +366,10 @@ static void batch_fleet(struct redis_transport *t, uint64_t now_ns)
 {
     const struct round *round = t->round;
     for (size_t i = 0; i < round->inspection_count; i++) {
-        (void) batch_add(t, (enum script)(SCRIPT_NODES + (int) round->inspections[i].kind), i, 0,
-                         slot_map_cluster_slot(round->inspections[i].record));
+        const struct inspection *asked = &round->inspections[i];
+        const uint16_t slot =
+            asked->key_count != 0 ? slot_map_cluster_slot(asked->words[0]) : slot_map_shard_slot(t, asked->shard);
+        (void) batch_add(t, (enum script)(SCRIPT_NODES + (int) asked->kind), i, 0, slot);
     }
     for (size_t i = 0; i < t->heartbeat_count && !round->reads; i++) {
         (void) batch_add(t, SCRIPT_HEARTBEAT, i, 0, t->heartbeats[i].cluster_slot);
@@ -406,7 +411,7 @@ int batch_queue(struct redis_transport *t, uint64_t now_ns)
 bool batch_finish(struct redis_transport *t)
 {
     struct round *round = t->round;
-    const bool good = round->reads ? t->lost_count == 0 : t->has_time && (t->cluster || t->lost_count == 0);
+    const bool good = (t->has_time || round->reads) && (t->cluster || t->lost_count == 0);
     t->round = NULL;
     t->doubtful = t->lost_count != 0 || t->lost_state;
     if (good && !round->reads) {

@@ -216,6 +216,13 @@ static struct transport_counts redis_counts(const struct transport *transport)
     return const_redis_of(transport)->counts;
 }
 
+static const char *redis_shard(const struct transport *transport, size_t number)
+{
+    const struct redis_transport *t = const_redis_of(transport);
+    const struct server_conn *server = t->cluster ? slot_map_shard(t, number) : number == 0 ? t->primary : NULL;
+    return server != NULL ? server->name : NULL;
+}
+
 static void redis_retry(struct transport *transport, uint64_t now_ns)
 {
     struct redis_transport *t = redis_of(transport);
@@ -268,6 +275,7 @@ static const struct transport_ops redis_ops = {
     .problem = redis_problem,
     .server = redis_server,
     .counts = redis_counts,
+    .shard = redis_shard,
     .retry = redis_retry,
     .refused = redis_refused,
     .close = redis_close,

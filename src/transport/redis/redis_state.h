@@ -59,6 +59,8 @@ _Static_assert(SERVERS_MAX <= TRANSPORT_MAX_POLLFDS && SERVERS_MAX < SERVER_NONE
 enum script {
     SCRIPT_NODES, /* of inspections, in the order of their kinds */
     SCRIPT_AUTHORS,
+    SCRIPT_ENTRIES,
+    SCRIPT_PAGE,
     SCRIPT_HEARTBEAT,
     SCRIPT_OVERRIDES,
     SCRIPT_LIMITS,

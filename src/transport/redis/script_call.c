@@ -38,6 +38,8 @@ static const struct {
 } scripts[SCRIPT_COUNT] = {
     [SCRIPT_NODES] = {script_read_nodes, script_read_nodes_sha},
     [SCRIPT_AUTHORS] = {script_read_authors, script_read_authors_sha},
+    [SCRIPT_ENTRIES] = {script_read_entries, script_read_entries_sha},
+    [SCRIPT_PAGE] = {script_read_page, script_read_page_sha},
     [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
     [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},
     [SCRIPT_LIMITS] = {script_limits, script_limits_sha},
@@ -321,12 +323,11 @@ struct command script_call_words(struct redis_transport *t, const struct batch *
     struct arguments a = {t, 0, t->texts};
     put(&a, batch->with_source ? "EVAL" : "EVALSHA");
     put(&a, batch->with_source ? scripts[batch->script].text : scripts[batch->script].sha);
-    if (batch->script <= SCRIPT_AUTHORS) {
+    if (batch->script <= SCRIPT_PAGE) {
         const struct inspection *inspection = &t->round->inspections[batch->first];
-        put(&a, inspection->demand_record != NULL ? "2" : "1");
-        put(&a, inspection->record);
-        if (inspection->demand_record != NULL) {
-            put(&a, inspection->demand_record);
+        put_number(&a, inspection->key_count);
+        for (size_t i = 0; i < INSPECTION_WORDS && inspection->words[i] != NULL; i++) {
+            put(&a, inspection->words[i]);
         }
     } else if (batch->script == SCRIPT_HEARTBEAT) {
         put_heartbeat(&a, batch);

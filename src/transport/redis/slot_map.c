@@ -57,6 +57,26 @@ struct server_conn *slot_map_owner(const struct redis_transport *t, uint16_t clu
     return owner != SERVER_NONE ? t->servers[owner] : NULL;
 }
 
+const struct server_conn *slot_map_shard(const struct redis_transport *t, size_t number)
+{
+    for (size_t i = 0; i < SERVERS_MAX; i++) {
+        if (t->servers[i] != NULL && t->servers[i]->in_slot_map && number-- == 0) {
+            return t->servers[i];
+        }
+    }
+    return NULL;
+}
+
+uint16_t slot_map_shard_slot(const struct redis_transport *t, size_t number)
+{
+    const struct server_conn *server = slot_map_shard(t, number);
+    uint16_t slot = 0;
+    while (server != NULL && slot < CLUSTER_SLOTS - 1 && t->slot_owner[slot] != server->index) {
+        slot++;
+    }
+    return slot;
+}
+
 /* The next server to ask for the slot map. The servers take turns, because one may know less than the others. */
 static struct server_conn *next_slot_map_source(struct redis_transport *t)
 {

@@ -14,6 +14,12 @@ void slot_map_open(struct redis_transport *t);
 /* The server of a cluster slot. NULL: none. */
 struct server_conn *slot_map_owner(const struct redis_transport *t, uint16_t cluster_slot);
 
+/* The servers that have slots of a Cluster, by a number from 0. NULL: there are no more. */
+const struct server_conn *slot_map_shard(const struct redis_transport *t, size_t number);
+
+/* A slot of that server; of none, any slot. */
+uint16_t slot_map_shard_slot(const struct redis_transport *t, size_t number);
+
 /* Asks for the slot map when that is due. If no server is ready for the question, picks a seed to connect to. */
 void slot_map_step(struct redis_transport *t, uint64_t now_ns);
 
