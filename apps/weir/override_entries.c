@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <weir/inspect.h>
 
 #include "base/error.h"
 #include "base/plain.h"
@@ -80,6 +81,7 @@ struct override_session {
     struct override_trial trial;
     struct redis_link link;
     struct override_notes notes;
+    const char *url, *prefix;
     char key[KEY_SIZE], by[OVERRIDE_AUTHOR_SIZE];
 };
 
@@ -90,10 +92,10 @@ static int fail_usage(const struct arguments *arguments, const char *what)
 }
 
 /* Connects to Redis. Returns an exit code. */
-static int open_link(struct override_session *s, const char *url)
+static int open_link(struct override_session *s)
 {
     weir_error error = {.code = 0};
-    const enum redis_link_result result = redis_link_open(&s->link, url, &error);
+    const enum redis_link_result result = redis_link_open(&s->link, s->url, &error);
     if (result != REDIS_LINK_GOOD) {
         output_fault(s->out, error.message);
     }
@@ -123,7 +125,7 @@ static void tell_note(struct output *out, const struct override_note *note)
 }
 
 /* What is known of an entry besides: its end, and who has set it. */
-static void tell_entry_note(struct override_session *s, const struct hash_entry *entry)
+static void tell_entry_note(struct override_session *s, const weir_inspected_override *entry)
 {
     const struct override_note *note = override_notes_find(&s->notes, entry->name, entry->value);
     const bool ended = override_notes_ended(entry->value);
@@ -140,7 +142,7 @@ static void tell_entry_note(struct override_session *s, const struct hash_entry 
 }
 
 /* An entry as weir_override_fn has them, and what the trial says of it. False: nodes leave it out. */
-static bool tell_entry(struct override_session *s, const struct hash_entry *entry)
+static bool tell_entry(struct override_session *s, const weir_inspected_override *entry)
 {
     char name[OVERRIDE_NAME_SIZE];
     weir_error error;
@@ -170,9 +172,10 @@ static bool tell_entry(struct override_session *s, const struct hash_entry *entr
     return good;
 }
 
-static void tell_list_end(struct override_session *s, const struct hash_entries *entries)
+static void tell_list_end(struct override_session *s, const weir_inspected_overrides *entries)
 {
-    output_text(s->out, "%zu %s in %s", entries->count, plain_number(entries->count, "override", "overrides"), s->key);
+    output_text(s->out, "%zu %s in %s", entries->override_count,
+                plain_number(entries->override_count, "override", "overrides"), s->key);
     if (entries->version != NULL) {
         output_text(s->out, ", version ");
         output_styled(s->out, STYLE_PLAIN, entries->version);
@@ -182,33 +185,45 @@ static void tell_list_end(struct override_session *s, const struct hash_entries 
     output_string(s->out, "key", s->key);
 }
 
-static int list(struct override_session *s)
+static int tell_list(struct override_session *s, const weir_inspected_overrides *entries)
 {
-    struct hash_entries entries;
     weir_error error;
     int code = CODE_GOOD;
-    const bool listed = override_hash_list(&s->link, s->key, &entries, &error);
-    if (!listed || !override_notes_read(&s->link, s->key, false, &s->notes, &error)) {
-        code = fail_unasked(s, &error);
-        override_hash_free(&entries);
-        return code;
-    }
     output_open(s->out, NULL, '{');
     output_open(s->out, "overrides", '[');
-    for (size_t i = 0; i < entries.count; i++) {
-        code = tell_entry(s, &entries.all[i]) ? code : CODE_BAD;
+    for (size_t i = 0; i < entries->override_count; i++) {
+        code = tell_entry(s, &entries->overrides[i]) ? code : CODE_BAD;
     }
     output_close(s->out, ']');
-    tell_list_end(s, &entries);
+    tell_list_end(s, entries);
     output_close(s->out, '}');
     output_line(s->out);
-    if (entries.count > OVERRIDE_HASH_MOST) {
+    if (entries->override_count > OVERRIDE_HASH_MOST) {
         (void) error_set(&error, -ENOSPC, "%s: nodes read %d entries, and not the other %zu; take some out", s->key,
-                         OVERRIDE_HASH_MOST, entries.count - OVERRIDE_HASH_MOST);
+                         OVERRIDE_HASH_MOST, entries->override_count - OVERRIDE_HASH_MOST);
         output_fault(s->out, error.message);
         code = CODE_BAD;
     }
-    override_hash_free(&entries);
+    return code;
+}
+
+static int list(struct override_session *s)
+{
+    const weir_inspected_overrides *entries;
+    weir_inspector *in = NULL;
+    weir_error error;
+    int code = CODE_UNASKED;
+    bool good =
+        weir_inspect_open(s->url, s->prefix, &in, &error) == 0 && weir_inspect_overrides(in, &entries, &error) == 0;
+    if (good && entries->wrong_type) {
+        good = error_set(&error, -EPROTO, "%s is no hash: something else has written it", s->key) == 0;
+    }
+    if (good && override_notes_read(&s->link, s->key, false, &s->notes, &error)) {
+        code = tell_list(s, entries);
+    } else {
+        code = fail_unasked(s, &error);
+    }
+    weir_inspect_close(in);
     return code;
 }
 
@@ -398,9 +413,11 @@ static int run_action(struct override_session *s, const struct action *action, c
     default:
         return fail_unasked(s, &error);
     }
+    s->url = url;
+    s->prefix = prefix;
     (void) snprintf(s->key, sizeof(s->key), "%s:overrides", prefix);
     override_notes_author(s->arguments->values[OPTION_BY], s->by);
-    const int code = open_link(s, url);
+    const int code = open_link(s);
     return code == CODE_GOOD ? action->run(s) : code;
 }
 

@@ -14,25 +14,11 @@
 #define OVERRIDE_HASH_MOST       10000
 #define OVERRIDE_HASH_ENTRY_SIZE 4096
 
-struct hash_entry {
-    char *name, *value;
-};
-
-struct hash_entries {
-    struct hash_entry *all; /* sorted by name */
-    size_t count, capacity;
-    char *version; /* NULL: the hash has none */
-};
-
 /* What a change has found, and done. */
 struct hash_change {
     bool changed, full;
     char *before; /* the value that was there; NULL: none */
 };
-
-/* Each returns false after a sentence in `error`. The caller frees what *out has, in both cases. */
-bool override_hash_list(struct redis_link *link, const char *key, struct hash_entries *out, weir_error *error);
-void override_hash_free(struct hash_entries *entries);
 
 /* What is to be changed. */
 struct hash_request {
@@ -41,7 +27,8 @@ struct hash_request {
     const char *by;           /* who changes it */
 };
 
-/* Changes an entry, and notes the change (override_notes.h), all at once. */
+/* Changes an entry, and notes the change (override_notes.h), all at once. False after a sentence in `error`. The caller
+ * frees out->before in both cases. */
 bool override_hash_change(struct redis_link *link, const char *key, const struct hash_request *request,
                           struct hash_change *out, weir_error *error);
 

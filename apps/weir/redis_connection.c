@@ -19,16 +19,6 @@
 /* Bytes of an answer. The log of a key has the most: some 40 bytes for each unit. */
 #define ANSWER_MAX ((size_t) 256 << 20)
 
-/* A signal may come before a wait begins: each part of the wait is so long. */
-#define PART_MS 200
-
-static const volatile sig_atomic_t *end_signal; /* NULL: signals end the program */
-
-void redis_connection_end_by(const volatile sig_atomic_t *signal)
-{
-    end_signal = signal;
-}
-
 static int64_t clock_ms(void)
 {
     struct timespec now;
@@ -68,9 +58,7 @@ void redis_connection_free(struct redis_connection *connection)
 
 void redis_connection_fail(const struct redis_connection *connection, const redisReply *reply, weir_error *error)
 {
-    const bool wrong_type = reply->str != NULL && strncmp(reply->str, "WRONGTYPE ", 10) == 0;
-    (void) error_set(error, wrong_type ? -EPROTOTYPE : -EIO, "%s: %s", connection->name,
-                     reply->str != NULL ? reply->str : "");
+    (void) error_set(error, -EIO, "%s: %s", connection->name, reply->str != NULL ? reply->str : "");
 }
 
 /* Sets why the connection is lost, and closes it. */
@@ -92,19 +80,17 @@ static bool fail_again(const struct redis_connection *c, weir_error *error)
     return error_set(error, -ENOTCONN, "%s: %s", c->name, c->lost) == 0;
 }
 
-/* Waits until the socket can go on, or a part of the time. False: the time is over, or a signal has come, which is why
- * the connection is lost. */
+/* Waits until the socket can go on. False: the time is over, which is why the connection is lost. */
 static bool await(struct redis_connection *c, int64_t end_ms, weir_error *error)
 {
     struct pollfd fd;
     const int64_t left_ms = end_ms - clock_ms();
     socket_wait_for(c->socket, &fd);
-    const bool ends = end_signal != NULL && *end_signal != 0;
-    if (left_ms <= 0 || ends) {
-        fail(c, ends ? -EINTR : -ETIMEDOUT, error);
+    if (left_ms <= 0) {
+        fail(c, -ETIMEDOUT, error);
         return false;
     }
-    (void) poll(&fd, 1, (int) (left_ms < PART_MS ? left_ms : PART_MS));
+    (void) poll(&fd, 1, (int) left_ms);
     return true;
 }
 
@@ -116,7 +102,7 @@ static bool connect_socket(struct redis_connection *c, const struct redis_url *u
     target.name = url->servername[0] != '\0' ? url->servername : c->host;
     int result = socket_open(c->socket, &target);
     if (result != 0) {
-        (void) error_set(error, -ENOTCONN, "%s: %s", c->name, socket_failure(c->socket, result));
+        (void) error_set(error, -ENOTCONN, "%s: cannot connect: %s", c->name, socket_failure(c->socket, result));
         return false;
     }
     const int64_t end_ms = clock_ms() + TIMEOUT_MS;
@@ -127,11 +113,13 @@ static bool connect_socket(struct redis_connection *c, const struct redis_url *u
     }
     if (result != 0) {
         fail(c, result, error);
+        (void) error_set(error, -ENOTCONN, "%s: cannot connect: %s", c->name, c->lost);
     }
     return result == 0;
 }
 
-bool redis_connection_send(struct redis_connection *c, int argc, const char **argv, weir_error *error)
+/* Queues a command. False: out of memory, and `error` has a sentence. */
+static bool send_command(struct redis_connection *c, int argc, const char **argv, weir_error *error)
 {
     size_t lengths[32];
     for (int i = 0; i < argc; i++) {
@@ -147,7 +135,8 @@ bool redis_connection_send(struct redis_connection *c, int argc, const char **ar
     return result == 0;
 }
 
-redisReply *redis_connection_receive(struct redis_connection *c, weir_error *error)
+/* The answer to a command. NULL: the connection is lost, and `error` has a sentence. */
+static redisReply *receive(struct redis_connection *c, weir_error *error)
 {
     const int64_t end_ms = clock_ms() + TIMEOUT_MS;
     while (c->socket->fd >= 0) {
@@ -172,7 +161,7 @@ redisReply *redis_connection_receive(struct redis_connection *c, weir_error *err
 
 redisReply *redis_connection_ask(struct redis_connection *c, int argc, const char **argv, weir_error *error)
 {
-    return redis_connection_send(c, argc, argv, error) ? redis_connection_receive(c, error) : NULL;
+    return send_command(c, argc, argv, error) ? receive(c, error) : NULL;
 }
 
 /* Sends a command of the greeting. False: it is refused. */

@@ -4,7 +4,6 @@
 #ifndef WEIR_REDIS_CONNECTION_H
 #define WEIR_REDIS_CONNECTION_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -24,9 +23,6 @@ struct redis_connection {
     char lost[160];                 /* why it was lost */
 };
 
-/* From now on no connection waits once this is a signal's number, not 0: for programs that handle signals. */
-void redis_connection_end_by(const volatile sig_atomic_t *signal);
-
 /* NULL: out of memory. `host` "" is the URL's path. */
 struct redis_connection *redis_connection_make(const struct redis_url *url, const char *host, const char *port,
                                                bool sentinel);
@@ -36,16 +32,8 @@ void redis_connection_free(struct redis_connection *connection); /* NULL is allo
 bool redis_connection_open(struct redis_connection *connection, const struct redis_url *url, struct tls_context *tls,
                            weir_error *error);
 
-/* Queues a command. False: out of memory, and `error` has a sentence. */
-bool redis_connection_send(struct redis_connection *connection, int argc, const char **argv, weir_error *error);
-
-/*
- * The answer to the oldest command without one; the caller gives it to freeReplyObject. NULL: the connection is lost,
- * and `error` has a sentence.
- */
-redisReply *redis_connection_receive(struct redis_connection *connection, weir_error *error);
-
-/* Both. */
+/* Sends a command. The answer, which the caller gives to freeReplyObject; NULL: the connection is lost, and `error` has
+ * a sentence. */
 redisReply *redis_connection_ask(struct redis_connection *connection, int argc, const char **argv, weir_error *error);
 
 /* Sets `error` to what Redis answers. */

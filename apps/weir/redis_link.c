@@ -120,11 +120,6 @@ static size_t connect_from(struct redis_link *link, size_t first, weir_error *er
 enum redis_link_result redis_link_open(struct redis_link *out, const char *url, weir_error *error)
 {
     memset(out, 0, sizeof(*out));
-    out->text = strdup(url);
-    if (out->text == NULL) {
-        (void) error_set(error, -ENOMEM, "out of memory");
-        return REDIS_LINK_FAILED;
-    }
     if (url_parse(url, &out->url, error) != 0 || (out->url.tls && tls_context_open(&out->url, &out->tls, error) != 0)) {
         return REDIS_LINK_URL;
     }
@@ -219,16 +214,6 @@ redisReply *redis_link_ask(struct redis_link *link, int argc, const char **argv,
     return redis_connection_ask(link->present, argc, argv, error);
 }
 
-bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error)
-{
-    return redis_connection_send(link->present, argc, argv, error);
-}
-
-redisReply *redis_link_receive(struct redis_link *link, weir_error *error)
-{
-    return redis_connection_receive(link->present, error);
-}
-
 /* Takes one range of a slot map: {first, last, {host, port, ...}, replicas...}. */
 static bool take_range(struct redis_link *link, const redisReply *range, weir_error *error)
 {
@@ -306,16 +291,6 @@ const char *redis_link_shard(const struct redis_link *link, size_t shard)
     return link->shards[shard]->name + strlen("Redis at ");
 }
 
-bool redis_link_is_wrong_type(const weir_error *error)
-{
-    return error->code == -EPROTOTYPE;
-}
-
-bool redis_link_is_lost(const weir_error *error)
-{
-    return error->code == -ENOTCONN;
-}
-
 char *redis_link_take_url(const char *given)
 {
     const char *url = given != NULL ? given : getenv("WEIR_REDIS_URL");
@@ -341,9 +316,5 @@ void redis_link_close(struct redis_link *link)
         redis_connection_free(link->servers[i]);
     }
     tls_context_close(link->tls);
-    if (link->transport != NULL) {
-        link->transport->ops->close(link->transport);
-    }
-    redis_link_drop_url(link->text);
     explicit_bzero(link, sizeof(*link));
 }

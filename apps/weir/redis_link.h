@@ -14,14 +14,11 @@
 #include <stddef.h>
 
 #include "redis_connection.h"
-#include "transport/transport.h"
 
 /* The most servers of a link. */
 #define REDIS_LINK_SERVERS 80
 
 struct redis_link {
-    char *text;                  /* the URL */
-    struct transport *transport; /* of fleet/fleet_round.c; NULL: it has asked nothing yet */
     struct redis_url url;
     struct tls_context *tls; /* NULL: the URL has no TLS */
     struct redis_connection *servers[REDIS_LINK_SERVERS];
@@ -56,14 +53,6 @@ redisReply *redis_link_try(struct redis_link *link, int argc, const char **argv,
 redisReply *redis_link_ask(struct redis_link *link, int argc, const char **argv, weir_error *error);
 
 /*
- * Many commands at once, to the present server: each is sent without a wait for its answer, and the answers come in the
- * order of the commands. An error that Redis answers is an answer. The caller takes all answers, or closes the link.
- * False and NULL: the link is lost, and `error` has a sentence.
- */
-bool redis_link_send(struct redis_link *link, int argc, const char **argv, weir_error *error);
-redisReply *redis_link_receive(struct redis_link *link, weir_error *error);
-
-/*
  * Finds the primaries of a Cluster that serve slots, the present server first if it is one of them; without a Cluster
  * there is one shard. False: there is no answer, or none of use, and `error` has a sentence.
  */
@@ -75,12 +64,6 @@ bool redis_link_choose(struct redis_link *link, size_t shard, weir_error *error)
 /* The present server, if there is one, in sentences: its host and port, or its path. */
 const char *redis_link_server(const struct redis_link *link);
 const char *redis_link_shard(const struct redis_link *link, size_t shard);
-
-/* Whether redis_link_call has failed because the key holds another type. */
-bool redis_link_is_wrong_type(const weir_error *error);
-
-/* Whether a call has failed because a server cannot be reached, or has given no answer. */
-bool redis_link_is_lost(const weir_error *error);
 
 /*
  * A copy of Redis's URL: of the command line, where `given` is not NULL, else of WEIR_REDIS_URL. On the command line,

@@ -140,7 +140,7 @@ struct round_limits {
 };
 
 /* What is read beside reports. Each kind has a script read_*.lua, whose opening comment lists its words and answers. */
-enum inspection_kind { INSPECT_NODES, INSPECT_AUTHORS, INSPECT_ENTRIES, INSPECT_PAGE };
+enum inspection_kind { INSPECT_NODES, INSPECT_AUTHORS, INSPECT_ENTRIES, INSPECT_USE, INSPECT_PAGE };
 
 /* One answer of such a script: a text, or with NULL a number. */
 struct inspected {

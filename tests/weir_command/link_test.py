@@ -30,7 +30,7 @@ def test_sentinels_name_the_primary():
                          f"Redis at 127.0.0.1:{replica.port}: is a replica, not a primary")
         all_fail(f"redis+sentinel://127.0.0.1:{sentinel.port}/other",
                  f'the Sentinel at 127.0.0.1:{sentinel.port}: knows no primary named "other"')
-        all_fail("redis+sentinel://127.0.0.1:1/main", "the Sentinel at 127.0.0.1:1: Connection refused")
+        all_fail("redis+sentinel://127.0.0.1:1/main", "the Sentinel at 127.0.0.1:1: cannot connect: Connection refused")
         all_fail("redis+sentinel://:s3cret@127.0.0.1:1", "the name of the primary is missing", code=2)
     all_fail(f"redis+sentinel://127.0.0.1:{sentinel.port}/main", "Connection refused")
 
@@ -48,7 +48,7 @@ def test_sentinels_have_users_of_their_own():
 def test_replicas_among_the_hosts_are_passed_over():
     with Redis() as redis, Redis("--replicaof", "127.0.0.1", str(redis.port)) as replica:
         all_answer(f"redis://127.0.0.1:{free_port()},127.0.0.1:{replica.port},127.0.0.1:{redis.port}")
-        all_fail(f"redis://127.0.0.1:{replica.port},127.0.0.1:1", "Redis at 127.0.0.1:1: Connection refused")
+        all_fail(f"redis://127.0.0.1:{replica.port},127.0.0.1:1", "is a replica, not a primary", "Redis at 127.0.0.1:1: cannot connect: Connection refused")
 
 
 CLUSTER = """policies:
@@ -166,7 +166,7 @@ def test_a_shard_that_is_gone_is_told_and_the_others_are_read():
             assert time.monotonic() < end
             time.sleep(0.05)
         url = f"redis://127.0.0.1:{left.port}"
-        says = f"Redis at 127.0.0.1:{gone.port}: Connection refused"
+        says = f"Redis at 127.0.0.1:{gone.port}: cannot connect: Connection refused"
         if HAS_TOP:
             found = data("top", "--redis", url, code=3)
             assert [one["error"] for one in found["shards"] if not one["up"]] == [says] and found["sampled"] == 40 - lost, found
@@ -202,7 +202,8 @@ def test_a_cluster_whose_shards_are_not_told_is_read_in_part_and_it_says_so():
         found = data("doctor", "--policies", path, "--redis", f"redis+cluster://few:s3cret@{hosts}", code=1)["findings"]
         shards = next(one for one in found if one["name"] == "shards")
         assert shards["level"] == "warn" and "one of them was looked at" in shards["words"] and "+cluster|slots" in shards["advice"], shards
-        assert not next(one for one in found if one["name"] == "keys").get("whole", False)
+        nodes = next(one for one in found if one["name"] == "nodes")
+        assert nodes["level"] == "bad" and "NOPERM" in nodes["words"], nodes  # as it is for nodes
         if HAS_TOP:
             assert "NOPERM" in weir("top", "--once", "--redis", f"redis+cluster://few:s3cret@{hosts}", code=3)[1]
         for server in cluster.servers:

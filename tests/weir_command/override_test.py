@@ -313,11 +313,12 @@ def test_a_redis_that_does_not_answer_is_an_error_of_its_own():
         redis.call("SET", "weir:overrides", "text")
         for words in (("list",), ("set", "api:x", "allow"), ("rm", "api:x")):
             out, fault = override(redis, *words, code=3)
-            assert out == "" and fault.startswith(f"Redis at {redis.path}: WRONGTYPE "), fault
+            says = "weir:overrides is no hash" if words == ("list",) else f"Redis at {redis.path}: WRONGTYPE "
+            assert out == "" and fault.startswith(says), fault
     out, fault = weir("override", "list", "--redis", redis.url, code=3)
-    assert fault == f"Redis at {redis.path}: No such file or directory\n", fault
-    for answer, says in ((b"-ERR no\r\n", "ERR no"), (b"junk\r\n", "an answer that is not Redis's protocol"), (b"+OK\r\n", "unknown form"),
-                         (b"*2\r\n$1\r\n0\r\n*1\r\n$1\r\na\r\n", "unknown form"),
+    assert fault == f"Redis at {redis.path}: cannot connect: No such file or directory\n", fault
+    for answer, says in ((b"-ERR no\r\n", "ERR no"), (b"junk\r\n", "an answer that is not Redis's protocol"), (b"+OK\r\n", "not weir's"),
+                         (b"*2\r\n:0\r\n*1\r\n$1\r\na\r\n", "not weir's"),
                          (b"-MOVED 1 nowhere\r\n", "MOVED 1 nowhere"), (b"-MOVED\r\n", "MOVED"),
                          (b"-ERR \x1b[31m\xff\r\n", "ERR ")):
         with Fake(answer) as fake:
@@ -342,7 +343,7 @@ def test_a_cluster_and_replicas_lead_to_the_server_that_writes():
     port = free_port()
     with Fake(f"-MOVED 1 :{port}\r\n".encode()) as moved:  # a server that leads nowhere, on its own host
         fault = weir("override", "list", "--redis", f"redis://127.0.0.1:{moved.port}", code=3)[1]
-        assert fault.startswith(f"Redis at 127.0.0.1:{port}: "), fault
+        assert fault.startswith("Redis at 127.0.0.1:") and "MOVED" in fault, fault
     with Fake(b"") as loop:
         loop.answer = f"-MOVED 1 127.0.0.1:{loop.port}\r\n".encode()
         assert "MOVED" in weir("override", "list", "--redis", f"redis://127.0.0.1:{loop.port}", code=3)[1]

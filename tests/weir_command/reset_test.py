@@ -156,7 +156,7 @@ def test_wrong_words_and_records_of_another_type():
                               stderr=subprocess.PIPE, text=True, timeout=60, env=PLAIN, check=False)
         os.close(writer)
         assert done.returncode == 4 and "Broken pipe" in done.stderr, done
-    assert reset(redis, "fixed", "x", code=3) == ("", f"Redis at {redis.path}: No such file or directory\n")
+    assert reset(redis, "fixed", "x", code=3) == ("", f"Redis at {redis.path}: cannot connect: No such file or directory\n")
 
 
 def test_an_interrupted_command_leaves_nothing():

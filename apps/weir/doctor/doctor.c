@@ -272,7 +272,6 @@ static int look(struct doctor *d)
     output_string(d->out, "worst", level_names[d->worst]);
     output_close(d->out, '}');
     output_line(d->out);
-    fleet_nodes_free(&d->nodes);
     if (d->unanswered || d->unreached) {
         return CODE_UNASKED;
     }
@@ -318,12 +317,13 @@ static int run_doctor(const struct arguments *arguments, struct output *out)
     int code = try_file(&d);
     if (code == CODE_GOOD) {
         const enum redis_link_result opened = redis_link_open(&link, url, &error);
-        if (opened == REDIS_LINK_GOOD) {
+        if (opened == REDIS_LINK_GOOD && weir_inspect_open(url, d.prefix, &d.in, &error) == 0) {
             code = look(&d);
         } else {
             output_fault(out, error.message);
             code = opened == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED;
         }
+        weir_inspect_close(d.in);
         redis_link_close(&link);
     }
     redis_link_drop_url(url);

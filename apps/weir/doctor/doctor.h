@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <weir/inspect.h>
 
-#include "../fleet/fleet_nodes.h"
 #include "../output.h"
 #include "../quantity.h"
 #include "../redis_link.h"
@@ -17,6 +17,7 @@ enum finding_level { FINDING_OK, FINDING_NOTE, FINDING_WARN, FINDING_BAD };
 struct doctor {
     struct output *out;
     struct redis_link *link;
+    weir_inspector *in;
     const char *prefix;
     const char *policies;          /* the policy file; NULL: none */
     enum finding_level worst;      /* so far; notes aside */
@@ -26,7 +27,8 @@ struct doctor {
     bool unreached;                /* a shard could not be looked at */
     bool lost[REDIS_LINK_SERVERS]; /* by shard: it could not, and is not tried again */
     char *info;                    /* the answer to INFO; NULL: refused */
-    struct fleet_nodes nodes;
+    size_t node_count;             /* of the fleet */
+    uint64_t server_ns;            /* the clock of the server with the set of nodes */
 };
 
 /* Tells a finding. `advice` NULL: nothing is to be done. */
@@ -69,9 +71,7 @@ void fleet_checks(struct doctor *doctor);
 void limit_checks(struct doctor *doctor);
 void record_checks(struct doctor *doctor);
 
-struct busy_keys;
-
-/* Tells which keys are at their limit. `whole`: the walk over the names has come to its end. */
-void key_checks(struct doctor *doctor, struct busy_keys *keys, bool whole);
+/* Tells which keys of these records are at their limit, by the policies of `w`. */
+void key_checks(struct doctor *doctor, weir *w, const weir_inspected_records *records);
 
 #endif

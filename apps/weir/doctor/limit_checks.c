@@ -92,7 +92,7 @@ void limit_checks(struct doctor *d)
     redisReply *reply = doctor_ask(d, 2, argv);
     struct entry entries[ENTRIES_MOST];
     size_t count = 0;
-    const uint64_t now_ms = (uint64_t) ((int64_t) d->nodes.fleet_us - (int64_t) d->nodes.ahead_us) / 1000;
+    const uint64_t now_ms = d->server_ns / 1000000;
     for (size_t i = 0; reply != NULL && reply->type == REDIS_REPLY_ARRAY && i + 1 < reply->elements; i += 2) {
         const redisReply *field = reply->element[i];
         const redisReply *value = reply->element[i + 1];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "../command.h"
+#include "../redis_link.h"
 #include "base/error.h"
 #include "explanation.h"
 
@@ -73,30 +74,9 @@ static const char help[] = "Usage: weir explain --policies=FILE [OPTION]... POLI
                            "  4  the output cannot be written\n"
                            "Where several apply, the largest.\n";
 
-bool explanation_denies(const struct explanation *e)
+bool explanation_is_window(const weir_inspected_limit *limit)
 {
-    if (e->key.in_force.override != OVERRIDE_NONE) {
-        return e->key.in_force.override == OVERRIDE_DENY;
-    }
-    for (size_t i = 0; i < e->limit_count; i++) {
-        if (!e->limits[i].fits) {
-            return true;
-        }
-    }
-    return false;
-}
-
-const struct standing *explanation_deciding(const struct explanation *e)
-{
-    const struct standing *deciding = NULL;
-    for (size_t i = 0; i < e->limit_count && e->key.in_force.override == OVERRIDE_NONE; i++) {
-        const struct standing *limit = &e->limits[i];
-        const bool later = deciding == NULL || limit->retry_after_ns > deciding->retry_after_ns;
-        const bool less = deciding != NULL && limit->retry_after_ns == deciding->retry_after_ns &&
-                          limit->remaining < deciding->remaining;
-        deciding = later || less ? limit : deciding;
-    }
-    return deciding;
+    return limit->end_ns != 0;
 }
 
 static int fail_usage(const struct arguments *arguments, const char *what)
@@ -153,7 +133,7 @@ static int ask_status(struct explanation *e, const char *list, struct output *ou
 }
 
 /* Tells a record that nodes cannot report to. */
-static bool tell_wrong_type(const struct key_record *record, struct output *out)
+static bool tell_wrong_type(const weir_inspected_record *record, struct output *out)
 {
     if (record->wrong_type) {
         output_fault_of(out, record->name,
@@ -164,36 +144,26 @@ static bool tell_wrong_type(const struct key_record *record, struct output *out)
 }
 
 /* Reads all of the key in Redis. Returns an exit code. */
-static int read_redis(struct explanation *e, struct redis_link *link, struct output *out)
+static int read_redis(struct explanation *e, weir_inspector *in, struct output *out)
 {
-    struct hash_entries entries;
-    char overrides[80];
+    const weir_inspected_overrides *overrides;
+    char name[ENTRY_NAME_SIZE];
     weir_error error;
-    (void) snprintf(overrides, sizeof(overrides), "%s:overrides", e->key.prefix);
     int code = CODE_GOOD;
-    const bool listed = override_hash_list(link, overrides, &entries, &error);
-    if (!listed && redis_link_is_wrong_type(&error)) {
-        output_fault_of(out, overrides, "is no hash, so nodes read no overrides from it");
+    if (weir_inspect_overrides(in, &overrides, &error) != 0) {
+        return fail_unasked(out, &error);
+    }
+    if (overrides->wrong_type) {
+        output_fault_of(out, overrides->record, "is no hash, so nodes read no overrides from it");
         code = CODE_BAD;
     }
-    if ((!listed && code == CODE_GOOD) || !fleet_nodes_read(link, e->key.prefix, &e->nodes, &error)) {
-        override_hash_free(&entries);
+    fleet_key_name(&e->key, e->key.policy->name, name);
+    if (weir_inspect_key(in, e->key.weir, name, e->cost, &e->at, &error) != 0) {
         return fail_unasked(out, &error);
     }
-    const int found = fleet_key_find_override(&e->key, &entries, e->nodes.fleet_us * 1000);
-    override_hash_free(&entries);
-    if (found != 0) {
-        (void) error_set(&error, -ENOMEM, "out of memory");
-        return fail_unasked(out, &error);
-    }
-    const bool counted = e->key.policy->scope == WEIR_SCOPE_FLEET && !e->key.is_network;
-    for (size_t i = 0; i < e->key.policy->limit_count && counted; i++) {
-        struct standing *limit = &e->limits[e->limit_count++];
-        if (!standing_read(limit, link, &e->key, &e->key.in_force.limits[i], &e->nodes, e->cost, true, &error)) {
-            return fail_unasked(out, &error);
-        }
-        const bool now = tell_wrong_type(&limit->now, out);
-        const bool before = tell_wrong_type(&limit->before, out);
+    for (size_t i = 0; i < e->at->limit_count; i++) {
+        const bool now = tell_wrong_type(&e->at->limits[i].record, out);
+        const bool before = tell_wrong_type(&e->at->limits[i].before, out);
         code = now || before ? CODE_BAD : code;
     }
     return code;
@@ -203,8 +173,8 @@ static int read_redis(struct explanation *e, struct redis_link *link, struct out
 static void tell_guess(const struct explanation *e, struct output *out)
 {
     bool found = false;
-    for (size_t i = 0; i < e->limit_count; i++) {
-        found = found || e->limits[i].now.exists || e->limits[i].before.exists;
+    for (size_t i = 0; i < e->at->limit_count; i++) {
+        found = found || e->at->limits[i].record.exists || e->at->limits[i].before.exists;
     }
     if (e->key.guessed && e->key.policy->hash_keys && e->key.name.kind == ENTRY_KEY && !found) {
         output_text(out, "  no records: the key was read as %s; --keys=FORM reads it in another form\n",
@@ -212,30 +182,32 @@ static void tell_guess(const struct explanation *e, struct output *out)
     }
 }
 
-static int explain(struct explanation *e, const struct arguments *arguments, struct output *out, const char *url)
+/* Tells what has been read, and asks the nodes. Returns an exit code. */
+static int tell(struct explanation *e, const struct arguments *arguments, struct output *out)
 {
-    struct redis_link link;
-    weir_error error = {.code = 0};
-    const enum redis_link_result opened = redis_link_open(&link, url, &error);
-    if (opened != REDIS_LINK_GOOD) {
-        output_fault(out, error.message);
-        redis_link_close(&link);
-        return opened == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED;
-    }
-    int code = read_redis(e, &link, out);
-    redis_link_close(&link);
-    if (code == CODE_UNASKED) {
-        return code;
-    }
-    code = larger(code, ask_status(e, arguments->values[OPTION_STATUS], out));
+    const int code = ask_status(e, arguments->values[OPTION_STATUS], out);
     if (out->json) {
         explanation_tell_data(e, out);
     } else {
         explanation_tell_text(e, out);
         tell_guess(e, out);
     }
-    const bool denied = explanation_denies(e) && e->key.policy->mode != WEIR_SHADOW;
+    const bool denied = e->at->denied && e->at->mode != WEIR_SHADOW;
     return denied ? larger(code, CODE_BAD) : code;
+}
+
+static int explain(struct explanation *e, const struct arguments *arguments, struct output *out, const char *url)
+{
+    weir_inspector *in = NULL;
+    weir_error error;
+    if (weir_inspect_open(url, e->key.prefix, &in, &error) != 0) {
+        output_fault(out, error.message);
+        return CODE_USAGE;
+    }
+    int code = read_redis(e, in, out);
+    code = code == CODE_UNASKED ? code : larger(code, tell(e, arguments, out));
+    weir_inspect_close(in);
+    return code;
 }
 
 /* Reads the file and the key. Returns an exit code. */
@@ -289,10 +261,6 @@ static int run_explain(const struct arguments *arguments, struct output *out)
         e->cost = cost;
         code = open_key(e, arguments, out);
         code = code == CODE_GOOD ? explain(e, arguments, out, url) : code;
-        for (size_t i = 0; i < e->limit_count; i++) {
-            standing_free(&e->limits[i]);
-        }
-        fleet_nodes_free(&e->nodes);
         fleet_key_close(&e->key);
     }
     free(e);

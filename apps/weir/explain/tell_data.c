@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An explanation as JSON. See explanation.h. */
-#include "../fleet/key_record.h"
+#include "../fleet/node_state.h"
 #include "algorithm/algorithm.h"
 #include "base/numbers.h"
 #include "explanation.h"
@@ -15,28 +15,28 @@ static void tell_wait(struct output *out, const char *key, uint64_t ns)
 
 static void tell_override_data(const struct explanation *e, struct output *out)
 {
-    if (e->key.source == OVERRIDE_NOWHERE) {
+    if (e->at->override_name == NULL) {
         return;
     }
     output_open(out, "override", '{');
-    output_string(out, "name", e->key.override_name);
-    output_string(out, "value", e->key.override_value);
-    output_string(out, "source", e->key.source == OVERRIDE_IN_REDIS ? "redis" : "file");
+    output_string(out, "name", e->at->override_name);
+    output_string(out, "value", e->at->override_value);
+    output_string(out, "source", e->at->override_from_fleet ? "redis" : "file");
     output_close(out, '}');
 }
 
-static void tell_record(struct output *out, const char *key, const struct key_record *record)
+static void tell_record(struct output *out, const char *key, const weir_inspected_record *record)
 {
     output_open(out, key, '{');
     output_string(out, "name", record->name);
     output_flag(out, "exists", record->exists);
     output_flag(out, "wrong_type", record->wrong_type);
-    output_number(out, "used", record->net);
+    output_number(out, "used", record->used);
     output_number(out, "demand", record->demand);
     output_number(out, "refunds", record->refunds);
     output_open(out, "nodes", '[');
-    for (size_t i = 0; i < record->part_count; i++) {
-        const struct record_part *part = &record->parts[i];
+    for (size_t i = 0; i < record->author_count; i++) {
+        const weir_inspected_author *part = &record->authors[i];
         output_open(out, NULL, '{');
         output_string(out, "node", part->node);
         output_number(out, "admitted", part->admitted);
@@ -48,17 +48,17 @@ static void tell_record(struct output *out, const char *key, const struct key_re
     output_close(out, '}');
 }
 
-static void tell_limit_data(const struct standing *limit, struct output *out)
+static void tell_limit_data(const weir_inspected_limit *limit, struct output *out)
 {
-    const bool window = rule_kind(&limit->rule) == RULE_WINDOW;
+    const bool window = explanation_is_window(limit);
     output_open(out, NULL, '{');
-    output_string(out, "name", limit->limit->name);
-    output_string(out, "algorithm", algorithm_name(limit->rule.algorithm));
-    output_number(out, "limit", limit->limit->per_period);
-    output_number(out, "period_ns", limit->rule.period_ns);
+    output_string(out, "name", limit->limit.name);
+    output_string(out, "algorithm", algorithm_name(limit->limit.algorithm));
+    output_number(out, "limit", limit->limit.limit);
+    output_number(out, "period_ns", limit->limit.period_ns);
     output_number(out, "at_once", limit->at_once);
     output_number(out, "remaining", limit->remaining);
-    output_number(out, "count", limit->count);
+    output_number(out, "count", limit->used);
     output_flag(out, "fits", limit->fits);
     tell_wait(out, "retry_after_ns", limit->retry_after_ns);
     output_number(out, "reset_after_ns", limit->reset_after_ns);
@@ -67,8 +67,8 @@ static void tell_limit_data(const struct standing *limit, struct output *out)
         output_number(out, "window_end_ns", limit->end_ns);
         output_number(out, "carried", limit->carried);
     }
-    tell_record(out, "record", &limit->now);
-    if (window && rule_slides(&limit->rule)) {
+    tell_record(out, "record", &limit->record);
+    if (window && algorithm_slides(limit->limit.algorithm)) {
         tell_record(out, "record_before", &limit->before);
     }
     output_close(out, '}');
@@ -77,12 +77,12 @@ static void tell_limit_data(const struct standing *limit, struct output *out)
 static void tell_nodes_data(const struct explanation *e, struct output *out)
 {
     output_open(out, "nodes", '[');
-    for (size_t i = 0; i < e->nodes.count; i++) {
-        const struct fleet_node *node = &e->nodes.all[i];
+    for (size_t i = 0; i < e->at->fleet->node_count; i++) {
+        const weir_inspected_node *node = &e->at->fleet->nodes[i];
         output_open(out, NULL, '{');
         output_string(out, "node", node->id);
-        output_string(out, "state", fleet_node_state_name(node->state));
-        output_number(out, "reported_ago_ms", fleet_node_age_ms(&e->nodes, node));
+        output_string(out, "state", node_state_name(node->state));
+        output_number(out, "reported_ago_ms", node->age_ns / NS_PER_MS);
         output_close(out, '}');
     }
     output_close(out, ']');
@@ -105,24 +105,25 @@ static void tell_nodes_data(const struct explanation *e, struct output *out)
 
 void explanation_tell_data(const struct explanation *e, struct output *out)
 {
-    const struct standing *deciding = explanation_deciding(e);
+    const weir_inspected_key *at = e->at;
+    const weir_inspected_limit *deciding = at->deciding < at->limit_count ? &at->limits[at->deciding] : NULL;
     output_open(out, NULL, '{');
     output_string(out, "name", e->key.full_name);
     output_string(out, "policy", e->key.policy->name);
     output_string(out, "mode", e->key.policy->mode == WEIR_SHADOW ? "shadow" : "enforce");
     output_string(out, "scope", e->key.policy->scope == WEIR_SCOPE_PROCESS ? "process" : "fleet");
     output_number(out, "cost", e->cost);
-    output_flag(out, "denied", explanation_denies(e));
+    output_flag(out, "denied", at->denied);
     if (deciding != NULL) {
-        output_string(out, "deciding_limit", deciding->limit->name);
+        output_string(out, "deciding_limit", deciding->limit.name);
         output_number(out, "remaining", deciding->remaining);
         tell_wait(out, "retry_after_ns", deciding->retry_after_ns);
     }
     tell_override_data(e, out);
-    output_number(out, "fleet_time_ns", e->nodes.fleet_us * NS_PER_US);
+    output_number(out, "fleet_time_ns", at->fleet->time_ns);
     output_open(out, "limits", '[');
-    for (size_t i = 0; i < e->limit_count; i++) {
-        tell_limit_data(&e->limits[i], out);
+    for (size_t i = 0; i < at->limit_count; i++) {
+        tell_limit_data(&at->limits[i], out);
     }
     output_close(out, ']');
     tell_nodes_data(e, out);

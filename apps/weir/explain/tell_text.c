@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "../describe.h"
+#include "../fleet/node_state.h"
 #include "../quantity.h"
+#include "algorithm/algorithm.h"
+#include "base/numbers.h"
 #include "base/plain.h"
 #include "explanation.h"
 #include "fleet/tuning.h"
@@ -17,15 +20,10 @@ static void add_about(struct sentence *s, uint64_t ns)
     quantity_about(s, "", (double) ns);
 }
 
-static const char *source_name(enum override_source source)
-{
-    return source == OVERRIDE_IN_REDIS ? "in Redis" : "in the policy file";
-}
-
 /* Why the limit that decides has no room. */
-static void add_reason(struct sentence *s, const struct explanation *e, const struct standing *deciding)
+static void add_reason(struct sentence *s, const struct explanation *e, const weir_inspected_limit *deciding)
 {
-    sentence_add(s, "limit %s has ", deciding->limit->name);
+    sentence_add(s, "limit %s has ", deciding->limit.name);
     if (deciding->retry_after_ns == UINT64_MAX) {
         sentence_add(s, "never room for ");
         quantity_number(s, e->cost);
@@ -46,22 +44,23 @@ static void add_reason(struct sentence *s, const struct explanation *e, const st
 
 static void add_verdict(struct sentence *s, const struct explanation *e)
 {
-    const struct standing *deciding = explanation_deciding(e);
-    const bool shadow = e->key.policy->mode == WEIR_SHADOW;
-    if (e->key.policy->scope == WEIR_SCOPE_PROCESS && e->key.in_force.override == OVERRIDE_NONE) {
+    const weir_inspected_key *at = e->at;
+    const weir_inspected_limit *deciding = at->deciding < at->limit_count ? &at->limits[at->deciding] : NULL;
+    const bool shadow = e->at->mode == WEIR_SHADOW;
+    if (e->key.policy->scope == WEIR_SCOPE_PROCESS && at->override == WEIR_NO_OVERRIDE) {
         sentence_add(s, ": each process limits it by itself, and nothing of it is in Redis");
         return;
     }
-    if (explanation_denies(e)) {
+    if (e->at->denied) {
         sentence_add(s, shadow ? " would be denied, but passes in shadow mode: " : " is denied: ");
     } else {
         sentence_add(s, " is admitted");
     }
-    if (e->key.in_force.override == OVERRIDE_DENY) {
+    if (at->override == WEIR_OVERRIDE_DENY) {
         sentence_add(s, "an override says so");
-    } else if (e->key.in_force.override == OVERRIDE_ALLOW) {
+    } else if (at->override == WEIR_OVERRIDE_ALLOW) {
         sentence_add(s, ": an override says that it is never limited");
-    } else if (explanation_denies(e)) {
+    } else if (e->at->denied) {
         add_reason(s, e, deciding);
     } else if (deciding != NULL) {
         sentence_add(s, ": ");
@@ -74,32 +73,33 @@ static void add_verdict(struct sentence *s, const struct explanation *e)
 
 static void tell_override_in_force(const struct explanation *e, struct output *out, const weir_policy *policy)
 {
-    if (e->key.source == OVERRIDE_NOWHERE) {
+    if (e->at->override_name == NULL) {
         output_text(out, "  no override\n");
         return;
     }
     struct sentence s = {.length = 0};
-    describe_override(&s, policy, e->key.override_value);
-    output_text(out, "  override %s: ", source_name(e->key.source));
-    output_styled(out, STYLE_NAME, e->key.override_name);
+    describe_override(&s, policy, e->at->override_value);
+    output_text(out, "  override %s: ", e->at->override_from_fleet ? "in Redis" : "in the policy file");
+    output_styled(out, STYLE_NAME, e->at->override_name);
     output_text(out, " %s\n", s.text);
 }
 
 /* What counts against the limit, by the kind of its algorithm. */
-static void add_counts(struct sentence *s, const struct standing *limit)
+static void add_counts(struct sentence *s, const weir_inspected_limit *limit, uint64_t now_ns)
 {
+    const bool queue = algorithm_is_queue(limit->limit.algorithm);
     quantity_number(s, limit->remaining);
     sentence_add(s, " left of ");
     quantity_number(s, limit->at_once);
-    switch (rule_kind(&limit->rule)) {
+    switch (algorithm_kind(limit->limit.algorithm)) {
     case RULE_WINDOW:
         sentence_add(s, "; ");
-        quantity_number(s, limit->now.net);
+        quantity_number(s, limit->record.used);
         sentence_add(s, " used in this window, which ends in ");
-        add_about(s, limit->ends_after_ns);
-        if (rule_slides(&limit->rule)) {
+        add_about(s, limit->end_ns - now_ns);
+        if (algorithm_slides(limit->limit.algorithm)) {
             sentence_add(s, "; ");
-            quantity_number(s, limit->before.net);
+            quantity_number(s, limit->before.used);
             sentence_add(s, " in the one before, of which ");
             quantity_number(s, limit->carried);
             sentence_add(s, " count%s", limit->carried == 1 ? "s" : "");
@@ -107,18 +107,18 @@ static void add_counts(struct sentence *s, const struct standing *limit)
         return;
     case RULE_BUCKET:
         sentence_add(s, "; ");
-        quantity_number(s, limit->count);
-        sentence_add(s, rule_is_queue(&limit->rule) ? " in the queue" : " short of full");
-        if (limit->count != 0) {
-            sentence_add(s, rule_is_queue(&limit->rule) ? ", empty in " : ", full in ");
+        quantity_number(s, limit->used);
+        sentence_add(s, queue ? " in the queue" : " short of full");
+        if (limit->used != 0) {
+            sentence_add(s, queue ? ", empty in " : ", full in ");
             add_about(s, limit->reset_after_ns);
         }
         return;
     case RULE_HISTORY:
         sentence_add(s, "; ");
-        quantity_number(s, limit->count);
+        quantity_number(s, limit->used);
         sentence_add(s, " in the log");
-        if (limit->count != 0) {
+        if (limit->used != 0) {
             sentence_add(s, ", empty in ");
             add_about(s, limit->reset_after_ns);
         }
@@ -134,16 +134,16 @@ static void add_part(struct sentence *s, uint64_t part, uint64_t whole)
 }
 
 /* What each node has reported of the key. A bucket's counts go back to when its record began. */
-static void tell_parts(struct output *out, const struct key_record *record, const char *when)
+static void tell_parts(struct output *out, const weir_inspected_record *record, const char *when)
 {
     uint64_t admitted = 0;
     uint64_t demand = 0;
-    for (size_t i = 0; i < record->part_count; i++) {
-        admitted += record->parts[i].admitted;
-        demand += record->parts[i].demand;
+    for (size_t i = 0; i < record->author_count; i++) {
+        admitted += record->authors[i].admitted;
+        demand += record->authors[i].demand;
     }
-    for (size_t i = 0; i < record->part_count; i++) {
-        const struct record_part *part = &record->parts[i];
+    for (size_t i = 0; i < record->author_count; i++) {
+        const weir_inspected_author *part = &record->authors[i];
         struct sentence s = {.length = 0};
         sentence_add(&s, " admitted ");
         quantity_number(&s, part->admitted);
@@ -164,31 +164,31 @@ static void tell_parts(struct output *out, const struct key_record *record, cons
     }
 }
 
-static void tell_limit(const struct standing *limit, const weir_limit *configured, struct output *out)
+static void tell_limit(const weir_inspected_limit *limit, uint64_t now_ns, struct output *out)
 {
     struct sentence words = {.length = 0};
     struct sentence counts = {.length = 0};
-    describe_limits(&words, configured, 1);
+    describe_limits(&words, &limit->limit, 1);
     output_text(out, "  ");
-    output_styled(out, limit->fits ? STYLE_NAME : STYLE_BAD, limit->limit->name);
+    output_styled(out, limit->fits ? STYLE_NAME : STYLE_BAD, limit->limit.name);
     output_text(out, ": %s\n", words.text);
-    if (limit->now.wrong_type || limit->before.wrong_type) {
+    if (limit->record.wrong_type || limit->before.wrong_type) {
         return; /* the fault says it */
     }
-    add_counts(&counts, limit);
+    add_counts(&counts, limit, now_ns);
     output_text(out, "    %s\n", counts.text);
-    switch (rule_kind(&limit->rule)) {
+    switch (algorithm_kind(limit->limit.algorithm)) {
     case RULE_WINDOW:
-        tell_parts(out, &limit->now, "");
-        if (rule_slides(&limit->rule)) {
+        tell_parts(out, &limit->record, "");
+        if (algorithm_slides(limit->limit.algorithm)) {
             tell_parts(out, &limit->before, ", in the window before");
         }
         return;
     case RULE_BUCKET:
-        tell_parts(out, &limit->now, ", since the record began");
+        tell_parts(out, &limit->record, ", since the record began");
         return;
     case RULE_HISTORY:
-        tell_parts(out, &limit->now, "");
+        tell_parts(out, &limit->record, "");
         return;
     }
 }
@@ -220,20 +220,31 @@ static void add_status(struct sentence *s, const struct node_status *status)
     }
 }
 
+/* A node of the fleet; NULL: there is none of this id. */
+static const weir_inspected_node *node_of(const struct explanation *e, const char *id)
+{
+    for (size_t i = 0; i < e->at->fleet->node_count; i++) {
+        if (strcmp(e->at->fleet->nodes[i].id, id) == 0) {
+            return &e->at->fleet->nodes[i];
+        }
+    }
+    return NULL;
+}
+
 static void tell_node(const struct explanation *e, const char *id, struct output *out)
 {
-    const struct fleet_node *node = fleet_nodes_find(&e->nodes, id);
+    const weir_inspected_node *node = node_of(e, id);
     const struct node_status *status = status_of(e, id);
     struct sentence s = {.length = 0};
     if (node == NULL) {
         sentence_add(&s, " is not among the nodes in Redis");
     } else {
-        sentence_add(&s, ": %s, has reported up to ", fleet_node_state_name(node->state));
-        add_about(&s, fleet_node_age_ms(&e->nodes, node) * 1000000);
+        sentence_add(&s, ": %s, has reported up to ", node_state_name(node->state));
+        add_about(&s, node->age_ns / NS_PER_MS * NS_PER_MS);
         sentence_add(&s, " ago");
     }
     output_text(out, "  node ");
-    output_styled(out, node == NULL || node->state != FLEET_NODE_LIVE ? STYLE_BAD : STYLE_NAME, id);
+    output_styled(out, node == NULL || node->state != WEIR_NODE_LIVE ? STYLE_BAD : STYLE_NAME, id);
     if (status != NULL) {
         output_text(out, " (");
         output_styled(out, STYLE_PLAIN, status->name);
@@ -245,23 +256,23 @@ static void tell_node(const struct explanation *e, const char *id, struct output
 
 static void tell_nodes(const struct explanation *e, struct output *out)
 {
-    uint64_t interval_ms = 0;
-    for (size_t i = 0; i < e->nodes.count; i++) {
-        const uint64_t its_ms = e->nodes.all[i].suspect_ms / NODE_SUSPECT_INTERVALS;
-        interval_ms = its_ms > interval_ms ? its_ms : interval_ms;
-        tell_node(e, e->nodes.all[i].id, out);
+    const weir_inspected_fleet *fleet = e->at->fleet;
+    uint64_t interval_ns = 0;
+    for (size_t i = 0; i < fleet->node_count; i++) {
+        interval_ns = max_u64(interval_ns, fleet->nodes[i].suspect_ns / NODE_SUSPECT_INTERVALS);
+        tell_node(e, fleet->nodes[i].id, out);
     }
     for (size_t i = 0; i < e->status_count; i++) {
-        if (fleet_nodes_find(&e->nodes, e->status[i].id) == NULL) {
+        if (node_of(e, e->status[i].id) == NULL) {
             tell_node(e, e->status[i].id, out);
         }
     }
-    if (e->nodes.count == 0) {
+    if (fleet->node_count == 0) {
         output_text(out, "  no node has been in the fleet lately\n");
         return;
     }
     struct sentence s = {.length = 0};
-    add_about(&s, interval_ms * 1000000);
+    add_about(&s, interval_ns);
     output_text(
         out,
         "  a node admits its part of what is left, by the demand for the key; since its report it may have admitted\n"
@@ -276,18 +287,17 @@ void explanation_tell_text(const struct explanation *e, struct output *out)
     weir_limit limits[WEIR_MAX_LIMITS];
     const weir_policy configured = fleet_key_policy(&e->key, limits);
     add_verdict(&verdict, e);
-    output_styled(out, explanation_denies(e) ? STYLE_BAD : STYLE_GOOD, e->key.full_name);
+    output_styled(out, e->at->denied ? STYLE_BAD : STYLE_GOOD, e->key.full_name);
     output_text(out, "%s\n", verdict.text);
     describe_limits(&words, configured.limits, configured.limit_count);
     output_text(out, "  policy ");
     output_styled(out, STYLE_NAME, e->key.policy->name);
     output_text(out, ": %s\n", words.text);
     tell_override_in_force(e, out, &configured);
-    for (size_t i = 0; i < e->limit_count; i++) {
-        const weir_limit limit = fleet_key_limit(e->limits[i].limit);
-        tell_limit(&e->limits[i], &limit, out);
+    for (size_t i = 0; i < e->at->limit_count; i++) {
+        tell_limit(&e->at->limits[i], e->at->fleet->time_ns, out);
     }
-    if (e->limit_count != 0 || e->key.is_network) {
+    if (e->at->limit_count != 0 || e->key.is_network) {
         tell_nodes(e, out);
     }
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * See fleet_key.h. The key is read as an override's name is, and its record is named by what the library has for that.
- * Overrides are looked for in the order of policy/override_set.c: of the key, of its hash, of the smallest network; of
- * two for one of these, that in Redis.
  */
 #include "fleet_key.h"
 
@@ -212,164 +210,31 @@ static void name_key(struct fleet_key *out, const char *typed)
     entry_name_write(&out->name, out->full_name);
 }
 
-enum fleet_key_opened fleet_key_open_file(struct fleet_key *out, const struct fleet_key_options *options,
-                                          weir_error *error)
+enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error)
 {
     memset(out, 0, sizeof(*out));
-    return open_weir(out, options, error);
-}
-
-/* Frees what is known of the key before. */
-static void forget_override(struct fleet_key *key)
-{
-    free(key->override_name);
-    free(key->override_value);
-    key->override_name = key->override_value = NULL;
-    key->source = OVERRIDE_NOWHERE;
-}
-
-enum fleet_key_opened fleet_key_choose(struct fleet_key *out, const struct fleet_key_options *options,
-                                       weir_error *error)
-{
-    forget_override(out);
-    memset(&out->in_force, 0, sizeof(out->in_force));
-    enum fleet_key_opened opened = find_policy(out, options->policy, error);
+    enum fleet_key_opened opened = open_weir(out, options, error);
+    opened = opened == FLEET_KEY_OPENED ? find_policy(out, options->policy, error) : opened;
     opened = opened == FLEET_KEY_OPENED ? read_key(out, options, error) : opened;
     opened =
         opened == FLEET_KEY_OPENED ? find_policy(out, options->policy, error) : opened; /* in the set as it is now */
-    if (opened != FLEET_KEY_OPENED) {
-        return opened;
+    if (opened == FLEET_KEY_OPENED) {
+        name_key(out, options->key);
     }
-    name_key(out, options->key);
-    policy_override(&out->in_force, out->policy, NULL, NULL, &out->weir->names, out->weir->limiter.tick_ns);
-    return FLEET_KEY_OPENED;
+    return opened;
 }
 
-enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error)
+void fleet_key_name(const struct fleet_key *key, const char *policy, char out[ENTRY_NAME_SIZE])
 {
-    const enum fleet_key_opened opened = fleet_key_open_file(out, options, error);
-    return opened == FLEET_KEY_OPENED ? fleet_key_choose(out, options, error) : opened;
+    /* The name of a hashed key has the hash alone; that of its record may have the key's first bytes, too. */
+    const char *text = key->name.kind == ENTRY_HASHED ? key->text : strchr(key->full_name, ':') + 1;
+    (void) snprintf(out, ENTRY_NAME_SIZE, "%s:%s", policy, text);
 }
 
 void fleet_key_close(struct fleet_key *key)
 {
     weir_close(key->weir);
     key->weir = NULL;
-    forget_override(key);
-}
-
-/* Whether the first `bits` bits agree. */
-static bool has_prefix(const unsigned char *bytes, const unsigned char *prefix, unsigned bits)
-{
-    const unsigned rest = bits % 8;
-    return memcmp(bytes, prefix, bits / 8) == 0 &&
-           (rest == 0 || (bytes[bits / 8] ^ prefix[bits / 8]) >> (8 - rest) == 0);
-}
-
-/* Whether an override of this name is one of the key, for its policy; and before which others. 0: it is none. */
-static unsigned rank_own(const struct fleet_key *key, const struct entry_name *name)
-{
-    unsigned char hash[RECORD_HASH_SIZE];
-    const struct entry_name *own = &key->name;
-    if (strcmp(name->policy, key->policy->name) != 0) {
-        return 0;
-    }
-    switch (name->kind) {
-    case ENTRY_KEY:
-        return own->kind == ENTRY_KEY && own->length == name->length &&
-                       memcmp(own->bytes, name->bytes, name->length) == 0
-                   ? 300
-                   : 0;
-    case ENTRY_HASHED:
-        if (own->kind == ENTRY_NETWORK) {
-            return 0;
-        }
-        memcpy(hash, own->bytes, sizeof(hash));
-        if (own->kind == ENTRY_KEY) {
-            record_hash_of(&key->weir->record_hash, own->bytes, own->length, hash);
-        }
-        return memcmp(hash, name->bytes, sizeof(hash)) == 0 ? 299 : 0;
-    case ENTRY_NETWORK:
-        if (own->kind == ENTRY_NETWORK) {
-            return own->network.length == name->network.length && own->network.bits >= name->network.bits &&
-                           has_prefix(own->network.bytes, name->network.bytes, name->network.bits)
-                       ? name->network.bits + 1
-                       : 0;
-        }
-        return own->kind == ENTRY_KEY && own->length == name->network.length &&
-                       has_prefix(own->bytes, name->network.bytes, name->network.bits)
-                   ? name->network.bits + 1
-                   : 0;
-    }
-    return 0;
-}
-
-/* The same of all overrides. One of all policies is as if it were there for the key's, behind one of its own. */
-static unsigned rank(const struct fleet_key *key, const struct entry_name *name)
-{
-    struct entry_name in;
-    if (!entry_name_is_of_all(name)) {
-        return 2 * rank_own(key, name);
-    }
-    const bool is_there = entry_name_in(&key->weir->names, key->policy->name, name, &in);
-    const unsigned own = is_there ? rank_own(key, &in) : 0;
-    return own != 0 ? 2 * own - 1 : 0;
-}
-
-/* What has been found so far. */
-struct found {
-    uint64_t now_ns; /* fleet time */
-    unsigned best;   /* the rank of the override in force; 0: none */
-};
-
-/* Puts an override in force if it is the key's, well-formed, and before the one that is. 0 or -ENOMEM. */
-static int consider(struct fleet_key *key, const char *typed, const char *text, enum override_source source,
-                    struct found *found)
-{
-    struct entry_name name;
-    struct entry_value value;
-    if (entry_name_read(&key->weir->names, typed, &name, NULL) != 0) {
-        return 0;
-    }
-    const unsigned its_rank = rank(key, &name);
-    const bool good = entry_name_is_of_all(&name) ? entry_value_read_all(text, &value, NULL) == 0
-                                                  : entry_value_compile(key->policy, text, &value, NULL) == 0;
-    if (its_rank <= found->best || !good) {
-        return 0;
-    }
-    if (value.until_ns != 0 && value.until_ns <= found->now_ns) {
-        return 0; /* it has ended */
-    }
-    free(key->override_name);
-    free(key->override_value);
-    key->override_name = strdup(typed);
-    key->override_value = strdup(text);
-    if (key->override_name == NULL || key->override_value == NULL) {
-        return -ENOMEM;
-    }
-    found->best = its_rank;
-    key->source = source;
-    policy_override(&key->in_force, key->policy, value.override == OVERRIDE_NONE ? value.limits : NULL, value.bursts,
-                    &key->weir->names, key->weir->limiter.tick_ns);
-    key->in_force.override = value.override;
-    return 0;
-}
-
-int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries, uint64_t now_ns)
-{
-    const struct override_list *of_file = &key->weir->overrides[OVERRIDES_FILE];
-    struct found found = {.now_ns = now_ns};
-    int result = 0;
-    for (size_t i = 0; i < entries->count && i < OVERRIDES_MAX && result == 0; i++) {
-        const struct hash_entry *entry = &entries->all[i];
-        if (strlen(entry->name) + strlen(entry->value) <= OVERRIDE_SIZE_MAX) {
-            result = consider(key, entry->name, entry->value, OVERRIDE_IN_REDIS, &found);
-        }
-    }
-    for (size_t i = 0; i < of_file->count && result == 0; i++) {
-        result = consider(key, of_file->texts[i].field, of_file->texts[i].value, OVERRIDE_IN_FILE, &found);
-    }
-    return result;
 }
 
 weir_limit fleet_key_limit(const struct policy_limit *limit)

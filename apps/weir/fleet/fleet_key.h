@@ -9,7 +9,6 @@
 #include <stdbool.h>
 #include <weir/weir.h>
 
-#include "../override_hash.h"
 #include "policy/entry.h"
 #include "policy/policy.h"
 #include "process/key_name.h"
@@ -31,37 +30,24 @@ enum fleet_key_opened {
     FLEET_KEY_UNREAD /* a file could not be read */
 };
 
-/* Where an override is. */
-enum override_source { OVERRIDE_NOWHERE, OVERRIDE_IN_REDIS, OVERRIDE_IN_FILE };
-
 struct fleet_key {
     weir *weir; /* knows no Redis, and counts nothing */
     char prefix[33];
-    const struct policy *policy;          /* as the file has it */
-    struct policy in_force;               /* with the numbers of the override */
-    struct entry_name name;               /* as read */
-    char text[KEY_NAME_TEXT_SIZE];        /* of the key in names of records */
-    char full_name[ENTRY_NAME_SIZE];      /* "policy:key", as overrides name it */
-    bool is_network;                      /* several keys: they have records of their own */
-    bool of_gateway;                      /* the file's policies are those of weir-gateway, and so are their keys */
-    bool guessed;                         /* the form of the key is as the key looks */
-    enum override_source source;          /* of the override in force */
-    char *override_name, *override_value; /* NULL: none is in force */
+    const struct policy *policy;     /* as the file has it */
+    struct entry_name name;          /* as read */
+    char text[KEY_NAME_TEXT_SIZE];   /* of the key in names of records */
+    char full_name[ENTRY_NAME_SIZE]; /* "policy:key", as overrides name it */
+    bool is_network;                 /* several keys: they have records of their own */
+    bool of_gateway;                 /* the file's policies are those of weir-gateway, and so are their keys */
+    bool guessed;                    /* the form of the key is as the key looks */
 };
 
 /* Reads file and key. The caller calls fleet_key_close whatever comes of it. `error`: a sentence. */
 enum fleet_key_opened fleet_key_open(struct fleet_key *out, const struct fleet_key_options *options, weir_error *error);
 void fleet_key_close(struct fleet_key *key);
 
-/* The two halves of fleet_key_open: the file is read once, and then one key after another. Of *options the second one
- * reads the policy, the key and the form. */
-enum fleet_key_opened fleet_key_open_file(struct fleet_key *out, const struct fleet_key_options *options,
-                                          weir_error *error);
-enum fleet_key_opened fleet_key_choose(struct fleet_key *out, const struct fleet_key_options *options,
-                                       weir_error *error);
-
-/* Finds the override in force at that fleet time, among those of Redis and those of the file. 0 or -ENOMEM. */
-int fleet_key_find_override(struct fleet_key *key, const struct hash_entries *entries, uint64_t now_ns);
+/* Writes the key's name with another policy or tier of its group, as weir_inspect_key takes it. */
+void fleet_key_name(const struct fleet_key *key, const char *policy, char out[ENTRY_NAME_SIZE]);
 
 /* A limit as the program's interface has it. Its name belongs to `limit`. */
 weir_limit fleet_key_limit(const struct policy_limit *limit);

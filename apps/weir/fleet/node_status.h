@@ -6,13 +6,12 @@
 #include <stdbool.h>
 #include <weir/weir.h>
 
-#include "fleet_nodes.h"
-
 #define NODE_STATUS_NAME_SIZE 256
+#define NODE_STATUS_ID_SIZE   65
 
 struct node_status {
     char address[NODE_STATUS_NAME_SIZE];
-    char id[FLEET_NODE_SIZE], name[NODE_STATUS_NAME_SIZE];
+    char id[NODE_STATUS_ID_SIZE], name[NODE_STATUS_NAME_SIZE];
     char outage_mode[16]; /* of the policy: "fleet" is normal operation; empty: the node has no such policy */
     bool redis_up;
     double fleet_age_s; /* since the node's last good sync; less than 0: there has been none, or it is not known */

@@ -7,6 +7,7 @@
 
 #include "../command.h"
 #include "../quantity.h"
+#include "../redis_link.h"
 #include "base/error.h"
 #include "limiter/weir_private.h"
 #include "policy/policy_set.h"
@@ -67,13 +68,13 @@ static const char help[] = "Usage: weir reset --policies=FILE [OPTION]... POLICY
                            "Where several apply, the largest.\n";
 
 struct reset_session {
-    struct redis_link link;
+    weir_inspector *in;
     const struct arguments *arguments;
     struct output *out;
     struct fleet_key key;
-    struct fleet_nodes nodes;
-    struct standing limits[RESET_LIMITS_MOST];
+    struct reset_limit limits[RESET_LIMITS_MOST];
     size_t limit_count;
+    uint64_t fleet_ns;
 };
 
 static int fail_usage(const struct arguments *arguments, const char *what)
@@ -99,29 +100,47 @@ static bool is_read(const struct reset_session *s, const struct policy_limit *li
     return false;
 }
 
+/* Takes what the records of one limit have. Returns an exit code. */
+static int take_limit(struct reset_session *s, const struct policy *member, size_t number,
+                      const weir_inspected_limit *read)
+{
+    weir_error error;
+    if (s->limit_count == RESET_LIMITS_MOST) {
+        (void) error_set(&error, -E2BIG, "the tiers of the policy have more than %d limits", RESET_LIMITS_MOST);
+        return fail_with(s->out, &error, CODE_BAD);
+    }
+    if (read->record.wrong_type || read->before.wrong_type) {
+        output_fault_of(s->out, read->record.wrong_type ? read->record.name : read->before.name,
+                        "is of another type than weir's records; remove it: redis-cli DEL takes the name");
+        return CODE_BAD;
+    }
+    struct reset_limit *limit = &s->limits[s->limit_count++];
+    *limit = (struct reset_limit){.policy = member,
+                                  .limit = &member->limits[number],
+                                  .exists = {read->record.exists, read->before.exists},
+                                  .used = read->record.used,
+                                  .used_before = read->before.used,
+                                  .counts = read->used};
+    (void) snprintf(limit->record, sizeof(limit->record), "%s", read->record.name);
+    return CODE_GOOD;
+}
+
 /* Reads the records of one policy or tier of the group. Returns an exit code. */
 static int read_member(struct reset_session *s, const struct policy *member)
 {
+    const weir_inspected_key *key;
     weir_error error;
-    for (size_t i = 0; i < member->limit_count; i++) {
-        if (is_read(s, &member->limits[i])) {
-            continue;
-        }
-        if (s->limit_count == RESET_LIMITS_MOST) {
-            (void) error_set(&error, -E2BIG, "the tiers of the policy have more than %d limits", RESET_LIMITS_MOST);
-            return fail_with(s->out, &error, CODE_BAD);
-        }
-        struct standing *limit = &s->limits[s->limit_count++];
-        if (!standing_read(limit, &s->link, &s->key, &member->limits[i], &s->nodes, 1, true, &error)) {
-            return fail_with(s->out, &error, CODE_UNASKED);
-        }
-        if (limit->now.wrong_type || limit->before.wrong_type) {
-            output_fault_of(s->out, limit->now.wrong_type ? limit->now.name : limit->before.name,
-                            "is of another type than weir's records; remove it: redis-cli DEL takes the name");
-            return CODE_BAD;
-        }
+    char name[ENTRY_NAME_SIZE];
+    fleet_key_name(&s->key, member->name, name);
+    if (weir_inspect_key(s->in, s->key.weir, name, 1, &key, &error) != 0) {
+        return fail_with(s->out, &error, CODE_UNASKED);
     }
-    return CODE_GOOD;
+    s->fleet_ns = key->fleet->time_ns;
+    int code = CODE_GOOD;
+    for (size_t i = 0; i < key->limit_count && code == CODE_GOOD; i++) {
+        code = is_read(s, &member->limits[i]) ? CODE_GOOD : take_limit(s, member, i, &key->limits[i]);
+    }
+    return code;
 }
 
 /* Reads all records of the key. Returns an exit code. */
@@ -129,11 +148,8 @@ static int read_records(struct reset_session *s, const char *url)
 {
     weir_error error = {.code = 0};
     int code = CODE_GOOD;
-    const enum redis_link_result opened = redis_link_open(&s->link, url, &error);
-    if (opened != REDIS_LINK_GOOD) {
-        code = fail_with(s->out, &error, opened == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED);
-    } else if (!fleet_nodes_read(&s->link, s->key.prefix, &s->nodes, &error)) {
-        code = fail_with(s->out, &error, CODE_UNASKED);
+    if (weir_inspect_open(url, s->key.prefix, &s->in, &error) != 0) {
+        code = fail_with(s->out, &error, CODE_USAGE);
     }
     const struct policy_set *set = process_policies(&s->key.weir->limiter.process); /* no thread changes it */
     const struct policy *member = policy_set_group(set, s->key.policy->group);
@@ -143,27 +159,28 @@ static int read_records(struct reset_session *s, const char *url)
     return code;
 }
 
-static bool is_used(const struct standing *limit)
+static bool is_used(const struct reset_limit *limit)
 {
-    return limit->now.net != 0 || limit->before.net != 0 || limit->count != 0;
+    return limit->used != 0 || limit->used_before != 0 || limit->counts != 0;
 }
 
-static void tell_limit(const struct standing *limit, struct output *out)
+static void tell_limit(const struct reset_limit *limit, struct output *out)
 {
     struct sentence s = {.length = 0};
-    const bool bucket = rule_kind(&limit->rule) == RULE_BUCKET;
-    quantity_number(&s, bucket ? limit->count : limit->now.net);
-    switch (rule_kind(&limit->rule)) {
+    const struct rule *rule = &limit->limit->rule;
+    const uint64_t used = rule_is_bucket(rule) ? limit->counts : limit->used;
+    quantity_number(&s, used);
+    switch (rule_kind(rule)) {
     case RULE_WINDOW:
         sentence_add(&s, " used in this window");
-        if (rule_slides(&limit->rule)) {
+        if (rule_slides(rule)) {
             sentence_add(&s, ", and ");
-            quantity_number(&s, limit->before.net);
+            quantity_number(&s, limit->used_before);
             sentence_add(&s, " in the one before");
         }
         break;
     case RULE_BUCKET:
-        sentence_add(&s, rule_is_queue(&limit->rule) ? " in the queue" : " short of full");
+        sentence_add(&s, rule_is_queue(rule) ? " in the queue" : " short of full");
         break;
     case RULE_HISTORY:
         sentence_add(&s, " in the log");
@@ -174,9 +191,9 @@ static void tell_limit(const struct standing *limit, struct output *out)
     output_text(out, ": %s\n", s.text);
     output_open(out, NULL, '{');
     output_string(out, "name", limit->limit->name);
-    output_string(out, "record", limit->now.name);
-    output_number(out, "used", bucket ? limit->count : limit->now.net);
-    output_number(out, "used_before", limit->before.net);
+    output_string(out, "record", limit->record);
+    output_number(out, "used", used);
+    output_number(out, "used_before", limit->used_before);
     output_close(out, '}');
 }
 
@@ -225,7 +242,7 @@ static int reset(struct reset_session *s, const char *url)
         return code;
     }
     if (!dry) {
-        const int result = reset_round(&s->link, &s->key, s->limits, s->limit_count, s->nodes.fleet_us, &error);
+        const int result = reset_round(s->in, &s->key, s->limits, s->limit_count, s->fleet_ns, &error);
         if (result != 0) {
             return fail_with(s->out, &error, result == -EPROTO ? CODE_BAD : CODE_UNASKED);
         }
@@ -248,11 +265,7 @@ static int open_and_reset(struct reset_session *s, const char *url)
     weir_error error;
     const enum fleet_key_opened opened = fleet_key_open(&s->key, &from, &error);
     const int code = opened == FLEET_KEY_OPENED ? reset(s, url) : fail_with(s->out, &error, codes[opened]);
-    for (size_t i = 0; i < s->limit_count; i++) {
-        standing_free(&s->limits[i]);
-    }
-    fleet_nodes_free(&s->nodes);
-    redis_link_close(&s->link);
+    weir_inspect_close(s->in);
     fleet_key_close(&s->key);
     return code;
 }

@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <sys/random.h>
 
-#include "../fleet/fleet_round.h"
 #include "base/error.h"
+#include "base/numbers.h"
 #include "fleet/tuning.h"
+#include "inspect/inspector.h"
 #include "policy/override_set.h"
 #include "transport/author.h"
 
@@ -18,12 +19,12 @@
 struct resetting {
     char node[16], author[REPORT_AUTHOR_SIZE];
     struct round round;
-    struct report reports[STANDING_REPORTS * RESET_LIMITS_MOST];
+    struct report reports[LIMIT_REPORTS * RESET_LIMITS_MOST];
     struct history_report histories[RESET_LIMITS_MOST];
 };
 
-static void fill(struct resetting *r, const struct fleet_key *key, const struct standing *limits, size_t count,
-                 uint64_t fleet_us)
+static void fill(struct resetting *r, const struct fleet_key *key, const struct reset_limit *limits, size_t count,
+                 uint64_t fleet_ns)
 {
     uint64_t id = 0;
     (void) getrandom(&id, sizeof(id), 0);
@@ -36,12 +37,12 @@ static void fill(struct resetting *r, const struct fleet_key *key, const struct 
                               .asks = true,
                               .first = true};
     for (size_t i = 0; i < count; i++) {
-        struct report reports[STANDING_REPORTS];
-        const size_t made = standing_reports(&limits[i], key, r->author, fleet_us, reports, &r->histories[i]);
+        const struct limit_records of = {key->prefix, limits[i].policy, limits[i].limit, key->text};
+        struct report reports[LIMIT_REPORTS];
+        const size_t made = limit_reports(&of, r->author, fleet_ns, reports, &r->histories[i]);
         for (size_t n = 0; n < made; n++) {
-            const struct key_record *record = n == 0 ? &limits[i].now : &limits[i].before;
-            if (record->exists) {
-                reports[n].reset_us = fleet_us;
+            if (limits[i].exists[n]) {
+                reports[n].reset_us = fleet_ns / NS_PER_US;
                 r->reports[r->round.report_count++] = reports[n];
             }
         }
@@ -60,17 +61,18 @@ static int judge(const struct resetting *r, weir_error *error)
     return 0;
 }
 
-int reset_round(struct redis_link *link, const struct fleet_key *key, const struct standing *limits, size_t count,
-                uint64_t fleet_us, weir_error *error)
+int reset_round(weir_inspector *in, const struct fleet_key *key, const struct reset_limit *limits, size_t count,
+                uint64_t fleet_ns, weir_error *error)
 {
     struct resetting *r = calloc(1, sizeof(*r));
     if (r == NULL) {
         return error_set(error, -ENOMEM, "out of memory");
     }
-    fill(r, key, limits, count, fleet_us);
+    fill(r, key, limits, count, fleet_ns);
     int result = 0;
     if (r->round.report_count != 0) {
-        result = fleet_round(link, key->prefix, &r->round, error) ? judge(r, error) : -EIO;
+        result = inspector_round(in, &r->round, true, error);
+        result = result == 0 ? judge(r, error) : result;
     }
     if (r->round.overrides_new) {
         overrides_drop(r->round.overrides, r->round.override_count);

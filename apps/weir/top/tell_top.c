@@ -4,6 +4,9 @@
 
 #include <stdlib.h>
 
+#include "../fleet/node_state.h"
+#include "base/numbers.h"
+
 /* Nothing where the rate is not known. */
 static void tell_rate(struct output *out, const char *key, double rate)
 {
@@ -92,31 +95,31 @@ void tell_top_nodes(struct output *out, const struct top_nodes *nodes)
 
 void tell_top_fleet(struct output *out, const struct fleet_sample *sample)
 {
+    const weir_inspected_records *read = sample->read;
     output_open(out, NULL, '{');
     output_open(out, "nodes", '[');
-    for (size_t i = 0; i < sample->node_count; i++) {
+    for (size_t i = 0; i < read->fleet->node_count; i++) {
+        const weir_inspected_node *node = &read->fleet->nodes[i];
         output_open(out, NULL, '{');
-        output_string(out, "node", sample->nodes[i].id);
-        output_string(out, "state", sample->nodes[i].state);
-        output_number(out, "heartbeat_age_ms", (uint64_t) sample->nodes[i].age_ms);
+        output_string(out, "node", node->id);
+        output_string(out, "state", node_state_name(node->state));
+        output_number(out, "heartbeat_age_ms", node->age_ns / NS_PER_MS);
         output_close(out, '}');
     }
     output_close(out, ']');
     output_open(out, "shards", '[');
-    for (size_t i = 0; i < sample->shard_count; i++) {
-        const struct sample_shard *shard = &sample->shards[i];
-        if (shard->index != REDIS_LINK_SERVERS) {
-            output_open(out, NULL, '{');
-            output_string(out, "server", shard->server);
-            output_flag(out, "up", shard->up);
-            if (!shard->up) {
-                output_string(out, "error", shard->error);
-            }
-            output_close(out, '}');
+    for (size_t i = 0; i < read->server_count; i++) {
+        const weir_inspected_server *server = &read->servers[i];
+        output_open(out, NULL, '{');
+        output_string(out, "server", server->server);
+        output_flag(out, "up", server->error == NULL);
+        if (server->error != NULL) {
+            output_string(out, "error", server->error);
         }
+        output_close(out, '}');
     }
     output_close(out, ']');
-    output_number(out, "sampled", sample->seen);
+    output_number(out, "sampled", read->use_count);
     output_open(out, "records", '[');
     for (size_t i = 0; i < sample->record_count; i++) {
         const struct sample_record *record = &sample->records[i];
@@ -124,7 +127,7 @@ void tell_top_fleet(struct output *out, const struct fleet_sample *sample)
         output_string(out, "policy", record->policy);
         output_string(out, "key", record->key);
         output_string(out, "limit", record->limit);
-        output_number(out, "units", (uint64_t) (record->units + 0.5));
+        output_number(out, "units", record->units);
         output_close(out, '}');
     }
     output_close(out, ']');

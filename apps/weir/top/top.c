@@ -15,6 +15,8 @@
 #include <unistd.h>
 
 #include "../command.h"
+#include "../redis_link.h"
+#include "inspect/inspector.h"
 #include "tell_top.h"
 #include "top_screen.h"
 
@@ -82,12 +84,10 @@ struct session {
     const struct arguments *arguments;
     struct output *out;
     int interval_ms;
-    bool of_redis, paused, helps;
+    bool of_redis, paused, helps, shows_fleet;
     enum top_sort sort;
     struct top_nodes nodes;
     char *url; /* of Redis */
-    struct redis_link link;
-    char server[TOP_NAME_SIZE]; /* of Redis, the last one that was reached */
     struct fleet_sample sample;
     struct top_view view;
     bool failed; /* Redis, at the last reading */
@@ -162,18 +162,18 @@ static int open_source(struct session *s)
     if (length == 0 || length > 32 || strpbrk(prefix, "{}*?[]\\ ") != NULL) {
         return fail_usage(s, "--prefix takes 1 to 32 bytes without braces, spaces, '*', '?', '[', ']' and '\\'");
     }
-    const enum redis_link_result result = redis_link_open(&s->link, s->url, &s->error);
-    if (result == REDIS_LINK_GOOD && fleet_sample_open(&s->sample, prefix, (size_t) sample)) {
+    const int opened = fleet_sample_open(&s->sample, s->url, prefix, (size_t) sample, &s->error);
+    if (opened == 0) {
+        inspector_end_by(s->sample.in, &end_signal);
         return CODE_GOOD;
     }
-    output_fault(s->out, result == REDIS_LINK_GOOD ? "out of memory" : s->error.message);
-    return result == REDIS_LINK_URL ? CODE_USAGE : CODE_UNASKED;
+    output_fault(s->out, s->error.message);
+    return opened != -ENOMEM ? CODE_USAGE : CODE_UNASKED;
 }
 
 static void close_source(struct session *s)
 {
     if (s->of_redis) {
-        redis_link_close(&s->link);
         fleet_sample_close(&s->sample);
         redis_link_drop_url(s->url);
     } else {
@@ -184,14 +184,15 @@ static void close_source(struct session *s)
 
 static void make_view(struct session *s)
 {
-    if (s->of_redis && s->link.present != NULL) { /* else it could not be reached again */
-        (void) snprintf(s->server, sizeof(s->server), "%.127s", redis_link_server(&s->link));
+    if (s->of_redis && s->failed && s->shows_fleet && !s->helps) {
+        return; /* what the last good reading has shown stays */
     }
+    s->shows_fleet = s->of_redis && !s->helps;
     top_view_clear(&s->view);
     if (s->helps) {
         top_view_help(&s->view);
     } else if (s->of_redis) {
-        top_view_fleet(&s->view, &s->sample, s->server);
+        top_view_fleet(&s->view, &s->sample);
     } else {
         top_view_nodes(&s->view, &s->nodes, s->sort);
     }
@@ -200,8 +201,7 @@ static void make_view(struct session *s)
 /* Whether every node has answered, or Redis has. */
 static bool all_answer(const struct session *s)
 {
-    size_t shards;
-    bool good = !s->of_redis || (!s->failed && fleet_sample_lost(&s->sample, &shards) == 0);
+    bool good = !s->of_redis || (!s->failed && fleet_sample_lost(&s->sample) == 0);
     for (size_t i = 0; i < s->nodes.count; i++) {
         good = good && s->nodes.all[i].up;
     }
@@ -210,12 +210,8 @@ static bool all_answer(const struct session *s)
 
 static void read_once(struct session *s)
 {
-    if (s->of_redis && s->failed) { /* on a new connection */
-        redis_link_close(&s->link);
-        s->failed = redis_link_open(&s->link, s->url, &s->error) != REDIS_LINK_GOOD;
-    }
     if (s->of_redis) {
-        s->failed = s->failed || !fleet_sample_read(&s->sample, &s->link, &s->error);
+        s->failed = !fleet_sample_read(&s->sample, &s->error);
         return;
     }
     top_nodes_begin(&s->nodes);
@@ -326,7 +322,6 @@ static int run_screen(struct session *s)
     for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
         (void) sigaction(numbers[i], &(struct sigaction){.sa_handler = note_signal}, NULL);
     }
-    redis_connection_end_by(&end_signal);
     int64_t next_ms = 0;
     show(s);
     while (end_signal == 0 && take_keys(s, &next_ms)) {

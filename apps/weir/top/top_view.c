@@ -8,6 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../fleet/node_state.h"
+#include "base/numbers.h"
+#include "base/plain.h"
+
 #define NUMBER_SIZE 32
 
 /* The width of keys; longer ones push their line to the right. */
@@ -15,6 +19,9 @@
 
 /* The rows of a table of keys. */
 #define KEYS_SHOWN 100
+
+/* The rows of a table of nodes. */
+#define NODES_SHOWN 1000
 
 /* A policy with the rates of all nodes together. */
 struct policy_row {
@@ -301,39 +308,51 @@ void top_view_nodes(struct top_view *view, const struct top_nodes *nodes, enum t
     add_key_table(view, nodes);
 }
 
-void top_view_fleet(struct top_view *view, const struct fleet_sample *sample, const char *server)
+/* The nodes, and the servers that have not answered. */
+static void add_fleet_table(struct top_view *view, const weir_inspected_records *read)
 {
     char number[NUMBER_SIZE];
+    char text[TOP_NAME_SIZE];
+    const weir_inspected_fleet *fleet = read->fleet;
     size_t live = 0;
-    for (size_t i = 0; i < sample->node_count; i++) {
-        live += strcmp(sample->nodes[i].state, "live") == 0;
+    for (size_t i = 0; i < fleet->node_count; i++) {
+        live += fleet->nodes[i].state == WEIR_NODE_LIVE;
     }
-    size_t shards;
-    const size_t lost = fleet_sample_lost(sample, &shards);
-    if (shards > 1) {
-        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in a Cluster of %zu shards", live, sample->node_count, shards);
+    if (read->server_count > 1) {
+        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in a Cluster of %zu shards", live, fleet->node_count,
+            read->server_count);
     } else {
-        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in Redis at %.80s", live, sample->node_count, server);
+        (void) plain_line(text, sizeof(text), read->server_count != 0 ? read->servers[0].server : "");
+        add(view, STYLE_NAME, "Nodes: %zu live of %zu, in Redis at %.80s", live, fleet->node_count, text);
     }
-    for (size_t i = 0; i < sample->shard_count && lost != 0; i++) {
-        const struct sample_shard *shard = &sample->shards[i];
-        if (shard->index != REDIS_LINK_SERVERS && !shard->up) {
-            add(view, STYLE_BAD, "a shard is not read: %s", shard->error);
+    for (size_t i = 0; i < read->server_count; i++) {
+        if (read->servers[i].error != NULL) {
+            (void) plain_line(text, sizeof(text), read->servers[i].error);
+            add(view, STYLE_BAD, "a shard is not read: %s", text);
         }
     }
     add(view, STYLE_NAME, "%-16s %-8s %10s", "node", "state", "heartbeat");
-    for (size_t i = 0; i < sample->node_count; i++) {
-        const struct sample_node *node = &sample->nodes[i];
-        add(view, strcmp(node->state, "live") == 0 ? STYLE_PLAIN : STYLE_BAD, "%-16s %-8s %10s", node->id, node->state,
-            age_words(number, node->age_ms));
+    for (size_t i = 0; i < fleet->node_count && i < NODES_SHOWN; i++) {
+        const weir_inspected_node *node = &fleet->nodes[i];
+        (void) plain_line(text, sizeof(text), node->id);
+        add(view, node->state == WEIR_NODE_LIVE ? STYLE_PLAIN : STYLE_BAD, "%-16s %-8s %10s", text,
+            node_state_name(node->state), age_words(number, (int64_t) (node->age_ns / NS_PER_MS)));
+    }
+}
+
+void top_view_fleet(struct top_view *view, const struct fleet_sample *sample)
+{
+    char number[NUMBER_SIZE];
+    if (sample->read != NULL) {
+        add_fleet_table(view, sample->read);
     }
     add(view, STYLE_PLAIN, "%s", "");
-    add(view, STYLE_NAME, "Hottest records, of a sample: %" PRIu64 " read", sample->seen);
+    add(view, STYLE_NAME, "Hottest records, of a sample: %zu read", sample->read != NULL ? sample->read->use_count : 0);
     add(view, STYLE_NAME, "%-*s %-24s %-10s %10s", KEY_WIDTH, "key", "policy", "limit", "units");
     for (size_t i = 0; i < sample->record_count && i < KEYS_SHOWN; i++) {
         const struct sample_record *record = &sample->records[i];
         add(view, STYLE_PLAIN, "%-*s %-24.60s %-10s %10s", KEY_WIDTH, record->key, record->policy, record->limit,
-            short_number(number, record->units));
+            short_number(number, (double) record->units));
     }
 }
 

@@ -23,7 +23,7 @@ struct top_view {
 };
 
 void top_view_nodes(struct top_view *view, const struct top_nodes *nodes, enum top_sort sort);
-void top_view_fleet(struct top_view *view, const struct fleet_sample *sample, const char *server);
+void top_view_fleet(struct top_view *view, const struct fleet_sample *sample);
 void top_view_help(struct top_view *view);
 void top_view_clear(struct top_view *view);
 void top_view_free(struct top_view *view);

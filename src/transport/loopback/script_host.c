@@ -58,11 +58,12 @@ static int prepare(lua_State *lua)
 {
     struct script_host *host = lua_touserdata(lua, 1);
     static const char *const texts[SCRIPT_COUNT] = {
-        [SCRIPT_NODES] = script_read_nodes,     [SCRIPT_AUTHORS] = script_read_authors,
-        [SCRIPT_ENTRIES] = script_read_entries, [SCRIPT_PAGE] = script_read_page,
-        [SCRIPT_HEARTBEAT] = script_heartbeat,  [SCRIPT_OVERRIDES] = script_overrides,
-        [SCRIPT_LIMITS] = script_limits,        [SCRIPT_WINDOW] = script_report_window,
-        [SCRIPT_BUCKET] = script_report_bucket, [SCRIPT_HISTORY] = script_report_history,
+        [SCRIPT_NODES] = script_read_nodes,       [SCRIPT_AUTHORS] = script_read_authors,
+        [SCRIPT_ENTRIES] = script_read_entries,   [SCRIPT_USE] = script_read_use,
+        [SCRIPT_PAGE] = script_read_page,         [SCRIPT_HEARTBEAT] = script_heartbeat,
+        [SCRIPT_OVERRIDES] = script_overrides,    [SCRIPT_LIMITS] = script_limits,
+        [SCRIPT_WINDOW] = script_report_window,   [SCRIPT_BUCKET] = script_report_bucket,
+        [SCRIPT_HISTORY] = script_report_history,
     };
     luaL_openlibs(lua);
     lua_newtable(lua);

@@ -335,6 +335,7 @@ static bool take_reply(struct redis_transport *t, const struct server_conn *serv
     case SCRIPT_NODES:
     case SCRIPT_AUTHORS:
     case SCRIPT_ENTRIES:
+    case SCRIPT_USE:
     case SCRIPT_PAGE:
         return take_inspection(&t->round->inspections[batch->first], reply);
     case SCRIPT_HEARTBEAT:

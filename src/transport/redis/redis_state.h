@@ -60,6 +60,7 @@ enum script {
     SCRIPT_NODES, /* of inspections, in the order of their kinds */
     SCRIPT_AUTHORS,
     SCRIPT_ENTRIES,
+    SCRIPT_USE,
     SCRIPT_PAGE,
     SCRIPT_HEARTBEAT,
     SCRIPT_OVERRIDES,

@@ -39,6 +39,7 @@ static const struct {
     [SCRIPT_NODES] = {script_read_nodes, script_read_nodes_sha},
     [SCRIPT_AUTHORS] = {script_read_authors, script_read_authors_sha},
     [SCRIPT_ENTRIES] = {script_read_entries, script_read_entries_sha},
+    [SCRIPT_USE] = {script_read_use, script_read_use_sha},
     [SCRIPT_PAGE] = {script_read_page, script_read_page_sha},
     [SCRIPT_HEARTBEAT] = {script_heartbeat, script_heartbeat_sha},
     [SCRIPT_OVERRIDES] = {script_overrides, script_overrides_sha},

@@ -6,6 +6,7 @@
 extern const char script_read_nodes[], script_read_nodes_sha[];
 extern const char script_read_authors[], script_read_authors_sha[];
 extern const char script_read_entries[], script_read_entries_sha[];
+extern const char script_read_use[], script_read_use_sha[];
 extern const char script_read_page[], script_read_page_sha[];
 extern const char script_heartbeat[], script_heartbeat_sha[];
 extern const char script_overrides[], script_overrides_sha[];

@@ -12,15 +12,6 @@
 #include "../apps/weir/top/top_view.h"
 #include "support/support.h"
 
-static size_t shards_lost, shards_all = 1;
-
-size_t fleet_sample_lost(const struct fleet_sample *sample, size_t *count)
-{
-    (void) sample;
-    *count = shards_all;
-    return shards_lost;
-}
-
 const struct top_policy *top_status_policy(const struct top_status *status, const char *name)
 {
     for (size_t i = 0; i < status->policy_count; i++) {
@@ -53,36 +44,36 @@ static void test_numbers_and_ages_have_few_characters(void **state)
 {
     (void) state;
     static const struct {
-        double units;
+        uint64_t units;
         const char *number;
-        int64_t age_ms;
+        uint64_t age_ms;
         const char *age;
     } rows[] = {
-        {-1, "-", -1, "never"},
         {0, "0", 0, "0 ms"},
-        {0.25, "0.2", 9999, "9999 ms"},
-        {9.5, "9.5", 10000, "10 s"},
-        {9, "9", 10999, "10 s"},
-        {10.4, "10", 599999, "599 s"},
-        {9999, "9999", 600000, "10 min"},
-        {10000, "10.0k", 659999, "10 min"},
-        {99949, "99.9k", 660000, "11 min"},
-        {100000, "100k", 1, "1 ms"},
+        {1, "1", 9999, "9999 ms"},
+        {9, "9", 10000, "10 s"},
+        {10, "10", 10999, "10 s"},
+        {9999, "9999", 599999, "599 s"},
+        {10000, "10.0k", 600000, "10 min"},
+        {99949, "99.9k", 659999, "10 min"},
+        {100000, "100k", 660000, "11 min"},
         {999499, "999k", 1, "1 ms"},
-        {1e6, "1.0M", 1, "1 ms"},
-        {1e8, "100M", 1, "1 ms"},
-        {1e9, "1.0G", 1, "1 ms"},
-        {25e12, "25.0T", 1, "1 ms"},
-        {2.5e14, "250T", 1, "1 ms"},
+        {1000000, "1.0M", 1, "1 ms"},
+        {100000000, "100M", 1, "1 ms"},
+        {1000000000, "1.0G", 1, "1 ms"},
+        {25000000000000, "25.0T", 1, "1 ms"},
+        {250000000000000, "250T", 1, "1 ms"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        struct sample_node node = {.id = "n", .age_ms = rows[i].age_ms, .state = "live"};
+        const weir_inspected_node node = {.id = "n", .age_ns = rows[i].age_ms * 1000000, .state = WEIR_NODE_LIVE};
+        const weir_inspected_fleet fleet = {.nodes = &node, .node_count = 1};
+        const weir_inspected_records read = {.fleet = &fleet};
         struct sample_record record = {.key = "k", .policy = "p", .limit = "l", .units = rows[i].units};
         static struct fleet_sample sample;
         struct top_view view = {NULL, 0, 0, false};
         char line[200];
-        sample = (struct fleet_sample){.nodes = &node, .node_count = 1, .records = &record, .record_count = 1};
-        top_view_fleet(&view, &sample, "here");
+        sample = (struct fleet_sample){.read = &read, .records = &record, .record_count = 1};
+        top_view_fleet(&view, &sample);
         (void) snprintf(line, sizeof(line), "%-16s %-8s %10s", "n", "live", rows[i].age);
         check_line(&view, 2, STYLE_PLAIN, line);
         assert_string_equal(view.lines[6].text + strlen(view.lines[6].text) - strlen(rows[i].number), rows[i].number);
@@ -95,47 +86,52 @@ static void test_a_fleet_has_its_nodes_its_lost_shards_and_its_hottest_records(v
 {
     (void) state;
     static struct fleet_sample sample;
-    struct sample_node nodes[] = {{"a", 50, "live"}, {"b", 70000, "dead"}, {"c", 100, "live"}};
+    const weir_inspected_node nodes[] = {{.id = "a", .age_ns = 50000000, .state = WEIR_NODE_LIVE},
+                                         {.id = "b", .age_ns = 70000000000, .state = WEIR_NODE_FAILED},
+                                         {.id = "c", .age_ns = 100000000, .state = WEIR_NODE_LIVE}};
+    const weir_inspected_server servers[] = {{.server = "redis:1"}, {.server = "redis:2", .error = "no answer"}};
+    const weir_inspected_fleet fleet = {.nodes = nodes, .node_count = 3};
+    static weir_inspected_use uses[77];
+    weir_inspected_records read = {
+        .fleet = &fleet, .uses = uses, .use_count = 77, .servers = servers, .server_count = 1};
     struct sample_record records[300];
     struct top_view view = {NULL, 0, 0, false};
     for (unsigned i = 0; i < 300; i++) {
         records[i] = (struct sample_record){.limit = "10s", .policy = "api", .units = 1000 - i};
         (void) snprintf(records[i].key, sizeof(records[i].key), "key%u", i);
     }
-    sample = (struct fleet_sample){
-        .nodes = nodes, .node_count = 3, .records = records, .record_count = 2, .seen = 77, .shard_count = 3};
-    sample.shards[0] = (struct sample_shard){.index = 0, .up = true, .error = "well"};
-    sample.shards[1] = (struct sample_shard){.index = REDIS_LINK_SERVERS, .up = false, .error = "gone"};
-    sample.shards[2] = (struct sample_shard){.index = 2, .up = false, .error = "no answer"};
-    top_view_fleet(&view, &sample, "redis:1");
+    sample = (struct fleet_sample){.read = &read, .records = records, .record_count = 2};
+    top_view_fleet(&view, &sample);
     check_line(&view, 0, STYLE_NAME, "Nodes: 2 live of 3, in Redis at redis:1");
     check_line(&view, 1, STYLE_NAME, "node             state     heartbeat");
     check_line(&view, 2, STYLE_PLAIN, "a                live          50 ms");
-    check_line(&view, 3, STYLE_BAD, "b                dead           70 s");
+    check_line(&view, 3, STYLE_BAD, "b                failed         70 s");
     check_line(&view, 4, STYLE_PLAIN, "c                live         100 ms");
     check_line(&view, 5, STYLE_PLAIN, "");
     check_line(&view, 6, STYLE_NAME, "Hottest records, of a sample: 77 read");
     assert_non_null(strstr(view.lines[8].text, "key0 "));
     assert_non_null(strstr(view.lines[8].text, "api                      10s              1000"));
     assert_int_equal(view.count, 10);
-    shards_lost = 1;
-    shards_all = 2;
+    read.server_count = 2;
     top_view_clear(&view);
-    top_view_fleet(&view, &sample, "redis:1");
+    top_view_fleet(&view, &sample);
     check_line(&view, 0, STYLE_NAME, "Nodes: 2 live of 3, in a Cluster of 2 shards");
     check_line(&view, 1, STYLE_BAD, "a shard is not read: no answer");
     assert_int_equal(view.count, 11);
-    shards_lost = 0;
-    shards_all = 1;
+    read.server_count = 1;
     sample.record_count = 300;
     top_view_clear(&view);
-    top_view_fleet(&view, &sample, "redis:1");
+    top_view_fleet(&view, &sample);
     const size_t shown = view.count - 8;
     assert_true(shown >= 10 && shown < 300 && !view.no_memory);
     top_view_clear(&view);
     sample.record_count = shown - 1;
-    top_view_fleet(&view, &sample, "redis:1");
+    top_view_fleet(&view, &sample);
     assert_int_equal(view.count - 8, shown - 1);
+    sample.read = NULL; /* the last reading had no answer: the records are those of the one before */
+    top_view_clear(&view);
+    top_view_fleet(&view, &sample);
+    assert_int_equal(view.count, shown - 1 + 3);
     top_view_free(&view);
     assert_true(view.lines == NULL && view.count == 0);
 }

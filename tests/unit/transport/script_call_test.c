@@ -186,9 +186,9 @@ static void test_limits_are_told_with_their_digests(void **state)
 static void test_a_call_has_the_source_where_it_is_to_have_it(void **state)
 {
     (void) state;
-    const char *const sources[] = {
-        script_read_nodes, script_read_authors, script_read_entries,  script_read_page,     script_heartbeat,
-        script_overrides,  script_limits,       script_report_window, script_report_bucket, script_report_history};
+    const char *const sources[] = {script_read_nodes,    script_read_authors,  script_read_entries,  script_read_use,
+                                   script_read_page,     script_heartbeat,     script_overrides,     script_limits,
+                                   script_report_window, script_report_bucket, script_report_history};
     struct inspection inspections[2] = {{.words = {"weir:nodes"}, .key_count = 1},
                                         {.words = {"weir:nodes"}, .key_count = 1}};
     for (int script = 0; script < SCRIPT_COUNT; script++) {
