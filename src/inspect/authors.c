@@ -32,6 +32,12 @@ static const char *node_of(struct shelf *shelf, const weir_inspected_fleet *flee
     return shelf_text(shelf, digits);
 }
 
+/* A number of the answer, which may be any. */
+static uint64_t number_of(const struct inspected *value)
+{
+    return value->number > 0 ? (uint64_t) value->number : 0;
+}
+
 static int compare_names(const void *left, const void *right)
 {
     const weir_inspected_author *a = left;
@@ -88,10 +94,10 @@ bool authors_take(struct shelf *shelf, const struct report *report, const struct
         const struct inspected *values = &authors->all[i];
         all[count] =
             (weir_inspected_author){.node = node_of(shelf, fleet, values[0].text != NULL ? values[0].text : ""),
-                                    .admitted = (uint64_t) values[1].number,
-                                    .demand = (uint64_t) values[2].number,
-                                    .refunds = (uint64_t) values[3].number,
-                                    .reported_ns = saturating_mul((uint64_t) values[4].number, NS_PER_US)};
+                                    .admitted = number_of(&values[1]),
+                                    .demand = number_of(&values[2]),
+                                    .refunds = number_of(&values[3]),
+                                    .reported_ns = saturating_mul(number_of(&values[4]), NS_PER_US)};
         good = all[count++].node != NULL;
     }
     if (good) {

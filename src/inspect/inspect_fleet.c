@@ -13,6 +13,31 @@
 #define FLEET_VALUES 4
 #define NODE_VALUES  4
 
+/* The largest times in an answer, as read_nodes.lua and nodes.lua have them: 2^53, and 100 years. */
+#define CLOCK_MOST_US (INT64_C(1) << 53)
+#define AHEAD_MOST_US (INT64_C(3155760000) * 1000000)
+
+static bool is_time(const struct inspected *value, int64_t least, int64_t most)
+{
+    return value->text == NULL && value->number >= least && value->number <= most;
+}
+
+/* Whether the script can have answered this. */
+static bool is_answer(const struct inspection *answer)
+{
+    const struct inspected *all = answer->all;
+    bool good = answer->count >= FLEET_VALUES && (answer->count - FLEET_VALUES) % NODE_VALUES == 0 &&
+                is_time(&all[1], 0, CLOCK_MOST_US) && is_time(&all[2], -AHEAD_MOST_US, AHEAD_MOST_US) &&
+                is_time(&all[3], 0, INT32_MAX);
+    for (size_t i = FLEET_VALUES; i < answer->count && good; i += NODE_VALUES) {
+        good = all[i].text != NULL;
+        for (size_t n = 1; n < NODE_VALUES; n++) {
+            good = good && is_time(&all[i + n], 0, CLOCK_MOST_US);
+        }
+    }
+    return good;
+}
+
 static int compare_nodes(const void *left, const void *right)
 {
     const weir_inspected_node *a = left;
@@ -51,11 +76,9 @@ static bool take(weir_inspector *in, const struct inspection *answer, const char
                                        .time_ns = time_us > 0 ? saturating_mul((uint64_t) time_us, NS_PER_US) : 0,
                                        .ahead_ns = all[2].number * (int64_t) NS_PER_US};
     bool good = nodes != NULL && in->fleet.record != NULL;
-    for (size_t i = FLEET_VALUES; i + NODE_VALUES <= answer->count && good; i += NODE_VALUES) {
-        if (all[i].text != NULL) {
-            nodes[in->fleet.node_count] = node_of(in, &all[i], in->fleet.time_ns);
-            good = nodes[in->fleet.node_count++].id != NULL;
-        }
+    for (size_t i = FLEET_VALUES; i < answer->count && good; i += NODE_VALUES) {
+        nodes[in->fleet.node_count] = node_of(in, &all[i], in->fleet.time_ns);
+        good = nodes[in->fleet.node_count++].id != NULL;
     }
     if (good && in->fleet.node_count != 0) {
         qsort(nodes, in->fleet.node_count, sizeof(*nodes), compare_nodes);
@@ -71,7 +94,7 @@ int weir_inspect_fleet(weir_inspector *in, const weir_inspected_fleet **out, wei
     *out = NULL;
     shelf_clear(&in->of_fleet);
     int result = inspector_ask(in, &asked, error);
-    if (result == 0 && asked.count < FLEET_VALUES) {
+    if (result == 0 && !is_answer(&asked)) {
         result = error_set(error, -EPROTO, "%s: Redis gave an answer of an unknown form", record);
     } else if (result == 0 && !take(in, &asked, record)) {
         result = error_set(error, -ENOMEM, "out of memory");

@@ -19,6 +19,9 @@
 #define ANSWER_MS 1500
 #define ROUND_MS  5000
 
+/* A signal may come before a wait begins: each part of the wait is so long. */
+#define PART_MS 200
+
 int weir_inspect_open(const char *redis_url, const char *prefix, weir_inspector **out, weir_error *error)
 {
     weir_options options = WEIR_OPTIONS_INIT;
@@ -62,14 +65,21 @@ void weir_inspect_close(weir_inspector *in)
     free(in);
 }
 
+static bool is_ended(const weir_inspector *in)
+{
+    return in->ends != NULL && *in->ends != 0;
+}
+
 /* Waits for what the transport waits for, until `end_ns` at most. */
-static void wait_for(const struct transport *t, uint64_t end_ns)
+static void wait_for(const weir_inspector *in, uint64_t end_ns)
 {
     struct pollfd fds[TRANSPORT_MAX_POLLFDS];
     uint64_t deadline_ns = end_ns;
-    const size_t count = t->ops->wait_for(t, fds, &deadline_ns);
+    const size_t count = in->transport->ops->wait_for(in->transport, fds, &deadline_ns);
     const uint64_t wait_ns = saturating_sub(deadline_ns, clock_monotonic_ns(NULL));
-    (void) poll(fds, count, (int) min_u64(wait_ns / NS_PER_MS + 1, ROUND_MS));
+    if (!is_ended(in)) {
+        (void) poll(fds, count, (int) min_u64(wait_ns / NS_PER_MS + 1, PART_MS));
+    }
 }
 
 /* Whether each part of a round has been answered. */
@@ -98,8 +108,7 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
     const uint64_t end_ns = clock_monotonic_ns(NULL) + ROUND_MS * NS_PER_MS;
     bool begun = false;
     t->ops->retry(t, clock_monotonic_ns(NULL));
-    for (uint64_t now = clock_monotonic_ns(NULL);
-         now < end_ns && (begun || !t->ops->refused(t)) && (in->ends == NULL || *in->ends == 0);
+    for (uint64_t now = clock_monotonic_ns(NULL); now < end_ns && (begun || !t->ops->refused(t)) && !is_ended(in);
          now = clock_monotonic_ns(NULL)) {
         const enum transport_event event = t->ops->step(t, now);
         if (event == TRANSPORT_ROUND_DONE && (partly || is_whole(round))) {
@@ -109,7 +118,7 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
             break;
         }
         begun = begun || t->ops->begin(t, round, now) == 0;
-        wait_for(t, end_ns);
+        wait_for(in, end_ns);
     }
     const char *problem = t->ops->problem(t);
     const char *server = t->ops->server(t);

@@ -51,7 +51,7 @@ static struct state state_of_bucket(weir_inspected_limit *s, const struct rule *
 static struct history *history_of(const struct rule *rule, const struct report *report, uint64_t now_ns)
 {
     uint32_t capacity = 1;
-    while (capacity < report->sum) {
+    while (capacity < report->sum && capacity < WEIR_MAX_LOG_UNITS) { /* more of them are not weir's */
         capacity *= 2;
     }
     struct history *history = calloc(1, history_size(capacity, 0));

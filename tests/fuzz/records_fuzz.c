@@ -1,21 +1,55 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What commands of weir read in Redis, where anybody may have written it: nodes, records of keys, overrides and their
- * notes. Whatever the answers are, what is made of them is within its bounds, or it is said that there is none.
+ * What inspectors and commands of weir read in Redis, where anybody may have written it: nodes, records of keys, names,
+ * overrides and their notes. Whatever the answers are, what is made of them is within its bounds, or it is said that
+ * there is none.
  *
  * An input is the reader and the kind of the URL, a digit each, and the answers of all servers in the protocol of
- * Redis.
+ * Redis; to an inspector, those behind the greeting, with a '|' behind what it is answered at once.
  */
-#include "../../apps/weir/fleet/fleet_nodes.h"
-#include "../../apps/weir/fleet/key_record.h"
-#include "../../apps/weir/override_hash.h"
+#include <poll.h>
+#include <weir/inspect.h>
+
 #include "../../apps/weir/override_notes.h"
 #include "../../apps/weir/top/fleet_sample.h"
 #include "../../apps/weir/top/top_view.h"
 #include "fuzz.h"
+#include "inspect/inspector.h"
 #include "redis_server.h"
 
-#define UNITS_MOST (UINT64_C(1) << 53)
+#define NAMES 20
+
+int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms);
+
+/* Nothing is waited for. Where there is no connection, one was lost: an inspector would try again in a moment. */
+int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
+{
+    (void) timeout_ms;
+    server_ended = server_ended || count == 0;
+    for (nfds_t i = 0; i < count; i++) {
+        fds[i].revents = fds[i].events;
+    }
+    return (int) count;
+}
+
+static weir *reader; /* knows policies */
+
+static weir *open_reader(void)
+{
+    static const weir_limit limits[] = {{.algorithm = WEIR_FIXED_WINDOW, .limit = 100, .period_ns = 60000000000},
+                                        {.algorithm = WEIR_TOKEN_BUCKET, .limit = 100, .period_ns = 1000000000}};
+    static const weir_limit log = {.algorithm = WEIR_SLIDING_LOG, .limit = 5, .period_ns = 60000000000};
+    static const weir_policy policies[] = {{.name = "api", .limits = limits, .limit_count = 2},
+                                           {.name = "log", .limits = &log, .limit_count = 1}};
+    weir_options options = WEIR_OPTIONS_INIT;
+    weir *w = NULL;
+    options.no_thread = true;
+    options.max_keys = 1000;
+    options.max_threads = 1;
+    CHECK(weir_open(&options, &w, NULL) == 0 && weir_set_policies(w, policies, 2, NULL) == 0);
+    CHECK(weir_set_key_form(w, "api", weir_address_form(128), NULL) == 0);
+    return w;
+}
 
 static void check_result(bool good, const weir_error *error)
 {
@@ -25,60 +59,64 @@ static void check_result(bool good, const weir_error *error)
     }
 }
 
-static void read_nodes(struct redis_link *link, weir_error *error)
+static void check_fleet(const weir_inspected_fleet *fleet)
 {
-    struct fleet_nodes nodes;
-    check_result(fleet_nodes_read(link, "weir", &nodes, error), error);
-    for (size_t i = 0; i < nodes.count; i++) {
-        const struct fleet_node *node = &nodes.all[i];
-        CHECK(memchr(node->id, '\0', sizeof(node->id)) != NULL && node->id[0] != '\0');
-        CHECK(i == 0 || nodes.all[i - 1].reported_ms >= node->reported_ms);
-        CHECK(fleet_nodes_find(&nodes, node->id) != NULL && fleet_node_state_name(node->state) != NULL);
-        const uint64_t age_ms = fleet_node_age_ms(&nodes, node);
-        CHECK((node->state == FLEET_NODE_FAILED) == (age_ms >= node->lifetime_ms));
-    }
-    fleet_nodes_free(&nodes);
-}
-
-static void check_record(const struct key_record *record)
-{
-    CHECK(record->net < UNITS_MOST || record->net == record->time_count);
-    CHECK(record->tat_us <= UNITS_MOST && record->unit_ps <= UNITS_MOST);
-    for (size_t i = 0; i < record->part_count; i++) {
-        const struct record_part *part = &record->parts[i];
-        CHECK(memchr(part->node, '\0', sizeof(part->node)) != NULL && part->reported_us <= UNITS_MOST);
-        CHECK(i == 0 || record->parts[i - 1].admitted >= part->admitted);
-    }
-    for (size_t i = 0; i < record->time_count; i++) {
-        CHECK(record->times_us[i] < UNITS_MOST);
+    for (size_t i = 0; i < fleet->node_count; i++) {
+        const weir_inspected_node *node = &fleet->nodes[i];
+        CHECK(node->id != NULL && node->age_ns <= fleet->time_ns);
+        CHECK(i == 0 || fleet->nodes[i - 1].reported_ns >= node->reported_ns);
+        CHECK((node->state == WEIR_NODE_FAILED) == (node->age_ns >= node->failed_ns));
     }
 }
 
-static void read_record(struct redis_link *link, bool is_log, weir_error *error)
+static void read_fleet(weir_inspector *in, weir_error *error)
 {
-    struct key_record record = {.name = "weir:{000}:t100/1s:api:k"};
-    const bool good = is_log ? key_record_read_log(link, &record, "weir:{000}:l100/1s:api?:k", 100, error)
-                             : key_record_read_counts(link, &record, error);
+    const weir_inspected_fleet *fleet;
+    const bool good = weir_inspect_fleet(in, &fleet, error) == 0;
     check_result(good, error);
+    CHECK(good == (fleet != NULL));
     if (good) {
-        check_record(&record);
+        check_fleet(fleet);
     }
-    key_record_free(&record);
 }
 
-static void read_sample(struct redis_link *link, weir_error *error)
+static void check_record(const weir_inspected_record *record)
+{
+    for (size_t i = 0; i < record->author_count; i++) {
+        CHECK(record->authors[i].node != NULL);
+        CHECK(i == 0 || record->authors[i - 1].admitted >= record->authors[i].admitted);
+    }
+}
+
+static void read_key(weir_inspector *in, const char *name, weir_error *error)
+{
+    const weir_inspected_key *key;
+    check_result(weir_inspect_key(in, reader, name, 1, &key, error) == 0, error);
+    if (key != NULL) {
+        CHECK(key->name != NULL && key->deciding <= key->limit_count);
+        check_fleet(key->fleet);
+        for (size_t i = 0; i < key->limit_count; i++) {
+            CHECK(key->limits[i].fits == (key->limits[i].retry_after_ns == 0));
+            check_record(&key->limits[i].record);
+            check_record(&key->limits[i].before);
+        }
+    }
+}
+
+static void read_sample(const char *url, weir_error *error)
 {
     struct fleet_sample sample;
     struct top_view view = {.count = 0};
-    CHECK(fleet_sample_open(&sample, "weir", 20));
+    CHECK(fleet_sample_open(&sample, url, "weir", NAMES, error) == 0);
+    inspector_end_by(sample.in, &server_ended);
     for (unsigned reading = 0; reading < 2; reading++) {
-        check_result(fleet_sample_read(&sample, link, error), error);
+        check_result(fleet_sample_read(&sample, error), error);
         for (size_t i = 0; i < sample.record_count; i++) {
             const struct sample_record *record = &sample.records[i];
-            CHECK(record->units >= 0 && memchr(record->name, '\0', sizeof(record->name)) != NULL);
-            CHECK(i == 0 || sample.records[i - 1].units >= record->units || reading != 0);
+            CHECK(memchr(record->name, '\0', sizeof(record->name)) != NULL);
+            CHECK(i == 0 || sample.records[i - 1].units >= record->units);
         }
-        top_view_fleet(&view, &sample, "10.0.0.5:6379");
+        top_view_fleet(&view, &sample);
     }
     for (size_t i = 0; i < view.count; i++) {
         CHECK(memchr(view.lines[i].text, '\0', VIEW_LINE_SIZE) != NULL);
@@ -88,18 +126,28 @@ static void read_sample(struct redis_link *link, weir_error *error)
     fleet_sample_close(&sample);
 }
 
-static void read_overrides(struct redis_link *link, weir_error *error)
+static void read_full_keys(weir_inspector *in, weir_error *error)
 {
-    struct hash_entries entries;
-    const bool good = override_hash_list(link, "weir:overrides", &entries, error);
-    check_result(good, error);
-    for (size_t i = 1; i < entries.count && good; i++) {
-        CHECK(strcmp(entries.all[i - 1].name, entries.all[i].name) < 0);
+    const weir_inspected_records *records;
+    const weir_inspected_full_keys *full;
+    check_result(weir_inspect_records(in, NAMES, 1000, &records, error) == 0, error);
+    if (records == NULL) {
+        return;
     }
-    for (size_t i = 0; i < entries.count; i++) {
-        (void) override_notes_ended(entries.all[i].value);
+    check_result(weir_inspect_full_keys(in, reader, records->uses, records->use_count, 1000, &full, error) == 0, error);
+    for (size_t i = 0; full != NULL && i < full->policy_count; i++) {
+        CHECK(full->policies[i].keys != 0 && strchr(full->policies[i].top, ':') != NULL);
     }
-    override_hash_free(&entries);
+}
+
+static void read_overrides(weir_inspector *in, weir_error *error)
+{
+    const weir_inspected_overrides *overrides;
+    check_result(weir_inspect_overrides(in, &overrides, error) == 0, error);
+    for (size_t i = 0; overrides != NULL && i < overrides->override_count; i++) {
+        CHECK(i == 0 || strcmp(overrides->overrides[i - 1].name, overrides->overrides[i].name) < 0);
+        (void) override_notes_ended(overrides->overrides[i].value);
+    }
 }
 
 /* Sentinels and servers of a Cluster name others. */
@@ -131,30 +179,45 @@ static void read_notes(struct redis_link *link, bool is_log, weir_error *error)
     override_notes_free(&notes);
 }
 
-static void read_all(struct redis_link *link, unsigned reader, weir_error *error)
+static void read_by_inspector(unsigned number, const char *url, weir_error *error)
 {
-    switch (reader) {
+    weir_inspector *in;
+    if (number == 3) {
+        read_sample(url, error);
+        return;
+    }
+    CHECK(weir_inspect_open(url, NULL, &in, error) == 0);
+    inspector_end_by(in, &server_ended);
+    switch (number) {
     case 0:
-        read_nodes(link, error);
+        read_fleet(in, error);
         break;
     case 1:
     case 2:
-        read_record(link, reader == 2, error);
-        break;
-    case 3:
-        read_sample(link, error);
+        read_key(in, number == 1 ? "api:198.51.100.7" : "log:k", error);
         break;
     case 4:
-        read_overrides(link, error);
-        break;
-    case 5:
-    case 6:
-        read_notes(link, reader == 6, error);
+        read_overrides(in, error);
         break;
     default:
-        find_shards(link, error);
+        read_full_keys(in, error);
         break;
     }
+    weir_inspect_close(in);
+}
+
+static void read_by_link(unsigned number, const char *url, weir_error *error)
+{
+    struct redis_link link;
+    const enum redis_link_result opened = redis_link_open(&link, url, error);
+    CHECK(opened != REDIS_LINK_URL);
+    check_result(opened == REDIS_LINK_GOOD, error);
+    if (opened == REDIS_LINK_GOOD && number < 8) {
+        read_notes(&link, number == 7, error);
+    } else if (opened == REDIS_LINK_GOOD) {
+        find_shards(&link, error);
+    }
+    redis_link_close(&link);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -162,17 +225,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const char *const urls[] = {"redis://10.0.0.5", "redis+cluster://u:p@10.0.0.5,10.0.0.6",
                                        "redis+sentinel://10.0.0.5,10.0.0.6/main", "redis://10.0.0.5,10.0.0.6/3"};
     struct input in = {data, data + size};
-    struct redis_link link;
     weir_error error = {.code = 0};
-    const unsigned reader = input_choice(&in, 8);
+    reader = reader != NULL ? reader : open_reader();
+    const unsigned number = input_choice(&in, 9);
     const char *url = urls[input_choice(&in, COUNT_OF(urls))];
     server_sends = in;
-    const enum redis_link_result opened = redis_link_open(&link, url, &error);
-    CHECK(opened != REDIS_LINK_URL);
-    check_result(opened == REDIS_LINK_GOOD, &error);
-    if (opened == REDIS_LINK_GOOD) {
-        read_all(&link, reader, &error);
+    server_ended = 0;
+    server_greets = number < 6 ? "$0\r\n\r\n$0\r\n\r\n" : NULL; /* to INFO server, and INFO replication */
+    if (number < 6) {
+        read_by_inspector(number, urls[0], &error);
+    } else {
+        read_by_link(number, url, &error);
     }
-    redis_link_close(&link);
+    server_greets = NULL;
     return 0;
 }

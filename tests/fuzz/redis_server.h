@@ -6,6 +6,8 @@
 #ifndef WEIR_TESTS_FUZZ_REDIS_SERVER_H
 #define WEIR_TESTS_FUZZ_REDIS_SERVER_H
 
+#include <errno.h>
+#include <signal.h>
 #include <sys/socket.h>
 
 #include "fuzz.h"
@@ -14,6 +16,17 @@
 /* What the server sends yet, and how much of it comes at once. Behind it the connection is closed. */
 static struct input server_sends;
 static size_t server_piece = SIZE_MAX;
+
+/*
+ * A server that answers when it is asked: what it sends ends at the next '|' then, and what it is first asked it
+ * answers by this. NULL: it sends all at once. 1 in server_ended: it has closed a connection.
+ */
+static const char *server_greets;
+static volatile sig_atomic_t server_ended;
+static unsigned server_idle = 0; /* readings in vain since it was asked */
+
+/* It is read in vain so often before it closes the connection: what it was to answer is not there. */
+#define SERVER_IDLE_MOST 20
 
 int __real_socket_open(struct socket *sock, const struct socket_target *target);
 int __wrap_socket_open(struct socket *sock, const struct socket_target *target);
@@ -42,20 +55,47 @@ ssize_t __wrap_send(int fd, const void *bytes, size_t size, int flags)
     (void) fd;
     (void) bytes;
     (void) flags;
+    server_idle = 0;
     return (ssize_t) size;
+}
+
+/* What is sent next: all, or up to the next mark, but so many bytes at most. */
+static struct input server_piece_next(size_t most)
+{
+    struct input next = server_sends;
+    if (server_greets != NULL && *server_greets != '\0') {
+        next = (struct input){(const uint8_t *) server_greets, (const uint8_t *) server_greets + strlen(server_greets)};
+        server_greets = "";
+        return next;
+    }
+    const uint8_t *mark =
+        server_greets != NULL && next.at != next.end ? memchr(next.at, '|', (size_t) (next.end - next.at)) : NULL;
+    next.end = mark != NULL ? mark : next.end;
+    if ((size_t) (next.end - next.at) > most) {
+        next.end = next.at + most;
+        server_idle = 0; /* the rest comes without a question */
+    }
+    server_sends.at = next.end == mark ? next.end + 1 : next.end;
+    return next;
 }
 
 ssize_t __wrap_recv(int fd, void *bytes, size_t size, int flags)
 {
-    const size_t left = (size_t) (server_sends.end - server_sends.at);
-    const size_t most = size < server_piece ? size : server_piece;
-    const size_t given = left < most ? left : most;
     (void) fd;
     (void) flags;
-    if (given != 0) {
-        memcpy(bytes, server_sends.at, given);
+    if (server_greets != NULL && server_idle++ != 0 && server_idle < SERVER_IDLE_MOST) {
+        errno = EAGAIN;
+        return -1;
     }
-    server_sends.at += given;
+    const struct input next = server_greets != NULL && server_idle >= SERVER_IDLE_MOST
+                                  ? (struct input){NULL, NULL}
+                                  : server_piece_next(size < server_piece ? size : server_piece);
+    const size_t given = (size_t) (next.end - next.at);
+    CHECK(given <= size);
+    server_ended = server_ended || given == 0;
+    if (given != 0) {
+        memcpy(bytes, next.at, given);
+    }
     return (ssize_t) given;
 }
 

@@ -15,14 +15,6 @@
 /* Lines of policies and keys, and the others. */
 #define LINES_MOST (2 * WEIR_MAX_POLICIES + 100 + 20)
 
-/* The view of a fleet is not asked for: fleet_sample.c needs a link to Redis. */
-size_t fleet_sample_lost(const struct fleet_sample *sample, size_t *count)
-{
-    (void) sample;
-    *count = 0;
-    return 0;
-}
-
 static void check_plain(const char *text, size_t size)
 {
     char plain[1024];
