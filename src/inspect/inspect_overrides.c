@@ -27,7 +27,7 @@ static bool add_page(weir_inspector *in, const struct inspection *page, struct e
         entries->all = larger;
         entries->capacity = 2 * most;
     }
-    for (size_t i = 2; i + 2 <= page->count; i += 2) {
+    for (size_t i = 2; i < page->count; i += 2) {
         const char *name = shelf_text(&in->of_overrides, page->all[i].text);
         const char *value = shelf_text(&in->of_overrides, page->all[i + 1].text);
         if (name == NULL || value == NULL) {

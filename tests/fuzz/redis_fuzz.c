@@ -159,7 +159,13 @@ static void take_answer(struct scene *s, const redisReply *reply, enum script sc
     static struct history_report histories[REPORTS];
     static struct report reports[REPORTS];
     uint32_t order[REPORTS] = {2, 0, 1};
-    struct round round = {.reports = reports, .node = "n", .fleet_ns = NOW_NS, .node_lifetime_ms = 3000};
+    struct inspection page = {.status = 1};
+    struct round round = {.reports = reports,
+                          .node = "n",
+                          .fleet_ns = NOW_NS,
+                          .node_lifetime_ms = 3000,
+                          .inspections = &page,
+                          .inspection_count = 1};
     const struct batch batch = {.script = script, .count = script >= SCRIPT_WINDOW ? REPORTS : 0};
     memset(reports, 0, sizeof(reports));
     for (size_t i = 0; i < REPORTS; i++) {
@@ -179,6 +185,8 @@ static void take_answer(struct scene *s, const redisReply *reply, enum script sc
         const char *cause = answer_cause(reply->str);
         CHECK(cause >= reply->str && cause <= reply->str + strlen(reply->str));
     }
+    CHECK(script != SCRIPT_PAGE || (kind == ANSWER_GOOD) == (page.status == 0));
+    inspection_free(&page);
     overrides_drop(round.overrides, round.override_count);
     overrides_drop(round.limits.others, round.limits.other_count);
     s->t->round = NULL;
@@ -198,8 +206,13 @@ static void check_slot_map(const struct redis_transport *t)
     }
 }
 
-/* Each script has a reader, with its number. */
-enum { SLOT_MAP = SCRIPT_COUNT, REDIRECT, PRIMARY, GREETING, READER_COUNT };
+/* Scripts have readers, with their numbers, and so has each of these. */
+enum { SLOT_MAP = SCRIPT_COUNT, REDIRECT, PRIMARY, GREETING };
+
+/* By the digit of an input. What is inspected has one reader. */
+static const unsigned readers[] = {SCRIPT_HEARTBEAT, SCRIPT_OVERRIDES, SCRIPT_LIMITS, SCRIPT_WINDOW,
+                                   SCRIPT_BUCKET,    SCRIPT_HISTORY,   SLOT_MAP,      REDIRECT,
+                                   PRIMARY,          GREETING,         SCRIPT_PAGE};
 
 static void take_redirection(struct scene *s, const redisReply *reply)
 {
@@ -249,7 +262,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         scene_open(&scenes[1], "redis+cluster://10.0.0.1");
         scene_open(&scenes[2], "redis+sentinel://10.0.0.1/main");
     }
-    reader = input_choice(&in, READER_COUNT);
+    reader = readers[input_choice(&in, COUNT_OF(readers))];
     struct scene *s = &scenes[reader == SLOT_MAP || reader == REDIRECT ? 1 : reader == PRIMARY ? 2 : 0];
     s->digit = input_choice(&in, 8);
     const int ended = read_replies(in, 16384, sum_up, &whole);
