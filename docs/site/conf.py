@@ -42,6 +42,7 @@ pygments_dark_style = "monokai"
 # Links of the repository that have a page of their own here: pattern of the target, and the page.
 PAGES = [
     (r"(?:.*/)?include/weir/weir\.h", "reference/c.md"),
+    (r"(?:.*/)?include/weir/inspect\.h", "reference/inspect.md"),
     (r"(?:.*/)?include/weir/weir\.hpp", "reference/cpp.md"),
     (r"(?:.*/)?docs/examples(?:/servers)?/?", "docs/examples/index.md"),
     (r"(?:.*/)?docs/examples/servers/(\w+)\.(c|h)", r"docs/examples/index.md#servers\1\2"),

@@ -17,7 +17,7 @@ REFERENCE = """# {title}
 """
 KINDS = [("Functions", "function"), ("Structures", "struct"), ("Enumerations", "enum"), ("Types", "typedef"),
          ("Constants", "define")]
-GUARDS = {"WEIR_H", "WEIR_HPP", "WEIR_API", "WEIRPP_EXCEPTIONS"}
+GUARDS = {"WEIR_H", "WEIR_INSPECT_H", "WEIR_HPP", "WEIR_API", "WEIRPP_EXCEPTIONS"}
 
 
 def members(xml, name, wanted):
@@ -27,13 +27,14 @@ def members(xml, name, wanted):
     return [member for _, member in sorted(found)]
 
 
-def compounds(xml, kind, pattern):
-    """Structs or classes, in the order of the header."""
+def compounds(xml, kind, pattern, header):
+    """Structs or classes of a header, in its order."""
     found = []
     for path in xml.glob(f"{kind}*.xml"):
         compound = tree.parse(path).find("compounddef")
-        if re.fullmatch(pattern, compound.findtext("compoundname")):
-            found.append((int(compound.find("location").get("line")), compound.findtext("compoundname")))
+        place = compound.find("location")
+        if re.fullmatch(pattern, compound.findtext("compoundname")) and place.get("file").endswith(f"/{header}"):
+            found.append((int(place.get("line")), compound.findtext("compoundname")))
     return [name for _, name in sorted(found)]
 
 
@@ -41,13 +42,13 @@ def directive(name, argument, *options):
     return "\n".join([f"```{{{name}}} {argument}", *options, "```", ""])
 
 
-def c_reference(xml):
-    structs = compounds(xml, "struct", r"weir_\w+")
-    names = {kind: members(xml, "weir_8h.xml", kind) for kind in ("function", "enum", "typedef", "define")}
+def c_reference(xml, header):
+    structs = compounds(xml, "struct", r"weir_\w+", header)
+    names = {kind: members(xml, header.replace(".", "_8") + ".xml", kind) for kind in ("function", "enum", "typedef", "define")}
     names["struct"] = structs
     # A struct and its typedef have one name.
     names["typedef"] = [name for name in names["typedef"] if name not in structs and name not in names["enum"]]
-    text = REFERENCE.format(title="weir.h", lead=directive("doxygenfile", "weir.h", ":sections: briefdescription detaileddescription"))
+    text = REFERENCE.format(title=header, lead=directive("doxygenfile", header, ":sections: briefdescription detaileddescription"))
     for title, kind in KINDS:
         text += f"## {title}\n\n"
         for name in names[kind]:
@@ -60,7 +61,7 @@ def cpp_reference(xml):
     text = REFERENCE.format(title="weir.hpp", lead=directive("doxygenfile", "weir.hpp", ":sections: briefdescription detaileddescription"))
     text += "## Classes\n\n"
     for kind in ("class", "struct"):
-        for name in compounds(xml, kind, r"weirpp::\w+"):
+        for name in compounds(xml, kind, r"weirpp::\w+", "weir.hpp"):
             text += directive(f"doxygen{kind}", name, ":members:", ":undoc-members:")
     for title, kind in (("Enumerations", "enum"), ("Types", "typedef"), ("Constants", "variable"), ("Functions", "function")):
         names = members(xml, "namespaceweirpp.xml", kind)
@@ -111,7 +112,8 @@ def main():
         linked_files(page, source, into)
     (into / "docs/examples/index.md").write_text(examples(into / "docs/examples"))
     (into / "reference").mkdir()
-    (into / "reference/c.md").write_text(c_reference(xml))
+    (into / "reference/c.md").write_text(c_reference(xml, "weir.h"))
+    (into / "reference/inspect.md").write_text(c_reference(xml, "inspect.h"))
     (into / "reference/cpp.md").write_text(cpp_reference(xml))
     decisions = into / "docs/decisions/README.md"
     decisions.write_text(decisions.read_text() + "\n" + toctree(sorted(path.stem for path in decisions.parent.glob("[0-9]*.md"))))

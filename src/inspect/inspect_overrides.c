@@ -19,8 +19,8 @@ struct entries {
 static bool add_page(weir_inspector *in, const struct inspection *page, struct entries *entries)
 {
     const size_t most = entries->count + page->count / 2;
-    if (entries->capacity < most) {
-        weir_inspected_override *larger = realloc(entries->all, 2 * most * sizeof(*larger));
+    if (entries->all == NULL || entries->capacity < most) {
+        weir_inspected_override *larger = realloc(entries->all, (2 * most + 1) * sizeof(*larger));
         if (larger == NULL) {
             return false;
         }

@@ -80,7 +80,7 @@ static bool read_name(const weir_inspector *in, char *name, weir_inspected_use *
 static bool add(struct walk *walk, const char *name, int64_t units)
 {
     weir_inspector *in = walk->in;
-    if (in->records.use_count == walk->capacity) {
+    if (walk->uses == NULL || in->records.use_count == walk->capacity) {
         const size_t capacity = 2 * walk->capacity + PAGE_MOST;
         weir_inspected_use *larger = realloc(walk->uses, capacity * sizeof(*larger));
         if (larger == NULL) {
@@ -218,7 +218,7 @@ static int finish(struct walk *walk, const weir_inspected_records **out, weir_er
 {
     weir_inspector *in = walk->in;
     weir_inspected_use *uses = shelf_take(&in->of_records, in->records.use_count + 1, sizeof(*uses));
-    if (uses != NULL && in->records.use_count != 0) {
+    if (uses != NULL && walk->uses != NULL) {
         memcpy(uses, walk->uses, in->records.use_count * sizeof(*uses));
     }
     free(walk->uses);

@@ -67,7 +67,7 @@ void weir_inspect_close(weir_inspector *in)
 
 static bool is_ended(const weir_inspector *in)
 {
-    return in->ends != NULL && *in->ends != 0;
+    return in->ends != NULL && in->ends();
 }
 
 /* Waits for what the transport waits for, until `end_ns` at most. */
@@ -128,9 +128,9 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
                      host != server ? " at " : "", host != server ? host : "", problem != NULL ? problem : "no answer");
 }
 
-void inspector_end_by(weir_inspector *in, const volatile sig_atomic_t *flag)
+void inspector_end_by(weir_inspector *in, bool (*ends)(void))
 {
-    in->ends = flag;
+    in->ends = ends;
 }
 
 int inspector_ask(weir_inspector *in, struct inspection *asked, weir_error *error)

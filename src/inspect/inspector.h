@@ -6,8 +6,6 @@
 #ifndef WEIR_INSPECT_INSPECTOR_H
 #define WEIR_INSPECT_INSPECTOR_H
 
-#include <signal.h>
-
 #include "inspect/shelf.h"
 #include "transport/transport.h"
 #include "weir/inspect.h"
@@ -28,7 +26,7 @@ struct walk_shard {
 
 struct weir_inspector {
     struct transport *transport;
-    const volatile sig_atomic_t *ends; /* of inspector_end_by; NULL: nothing ends a wait */
+    bool (*ends)(void); /* of inspector_end_by; NULL: nothing ends a wait */
     char prefix[INSPECTOR_PREFIX_SIZE];
     /* What the last call of each kind has answered. */
     struct shelf of_fleet, of_overrides, of_key, of_records, of_full_keys;
@@ -50,8 +48,8 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
 /* Asks one thing. Not 0: `error` has a sentence. The caller frees the answer in both cases. */
 int inspector_ask(weir_inspector *in, struct inspection *asked, weir_error *error);
 
-/* Waits end when *flag is not 0, as a signal handler sets it. */
-void inspector_end_by(weir_inspector *in, const volatile sig_atomic_t *flag);
+/* Waits end when this says so, as after a signal. */
+void inspector_end_by(weir_inspector *in, bool (*ends)(void));
 
 /* The server of a shard, without the word "redis" before it; NULL: there are no more. */
 const char *inspector_shard(const weir_inspector *in, size_t number);

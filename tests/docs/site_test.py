@@ -108,14 +108,15 @@ def test_every_page_of_the_repository_is_on_the_site():
 
 def test_the_reference_has_every_name_of_the_headers():
     site()
-    header = (SOURCE / "include/weir/weir.h").read_text()
-    names = set(re.findall(r"^WEIR_API [^(]*\b(weir_\w+)\(", header, re.M))
-    names |= set(re.findall(r"^typedef (?:enum|struct) (weir_\w+) \{", header, re.M))
-    names |= set(re.findall(r"^    (WEIR_[A-Z0-9_]+) = ", header, re.M))
-    assert len(names) > 60
-    ids = {(name or "").rpartition(".")[2] for name in parsed(SITE / "reference/c.html").ids}
-    missing = names - ids
-    assert not missing, missing
+    for page, name, least in (("c", "weir.h", 60), ("inspect", "inspect.h", 15)):
+        header = (SOURCE / "include/weir" / name).read_text()
+        names = set(re.findall(r"^WEIR_API [^(]*\b(weir_\w+)\(", header, re.M))
+        names |= set(re.findall(r"^typedef (?:enum|struct) (weir_\w+) \{", header, re.M))
+        names |= set(re.findall(r"^    (WEIR_[A-Z0-9_]+) = ", header, re.M))
+        assert len(names) > least
+        ids = {(identifier or "").rpartition(".")[2] for identifier in parsed(SITE / f"reference/{page}.html").ids}
+        missing = names - ids
+        assert not missing, missing
     text = "".join(parsed(SITE / "reference/c.html").text)
     assert "Opens a limiter and stores it in" in text and "the caller closes it with" in text
     for name in ("limiter", "handle", "verdict", "options", "policy", "limit", "error"):

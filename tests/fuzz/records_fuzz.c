@@ -32,6 +32,11 @@ int __wrap_poll(struct pollfd *fds, nfds_t count, int timeout_ms)
     return (int) count;
 }
 
+static bool is_ended(void)
+{
+    return server_ended;
+}
+
 static weir *reader; /* knows policies */
 
 static weir *open_reader(void)
@@ -108,7 +113,7 @@ static void read_sample(const char *url, weir_error *error)
     struct fleet_sample sample;
     struct top_view view = {.count = 0};
     CHECK(fleet_sample_open(&sample, url, "weir", NAMES, error) == 0);
-    inspector_end_by(sample.in, &server_ended);
+    inspector_end_by(sample.in, is_ended);
     for (unsigned reading = 0; reading < 2; reading++) {
         check_result(fleet_sample_read(&sample, error), error);
         for (size_t i = 0; i < sample.record_count; i++) {
@@ -187,7 +192,7 @@ static void read_by_inspector(unsigned number, const char *url, weir_error *erro
         return;
     }
     CHECK(weir_inspect_open(url, NULL, &in, error) == 0);
-    inspector_end_by(in, &server_ended);
+    inspector_end_by(in, is_ended);
     switch (number) {
     case 0:
         read_fleet(in, error);

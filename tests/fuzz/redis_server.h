@@ -7,7 +7,6 @@
 #define WEIR_TESTS_FUZZ_REDIS_SERVER_H
 
 #include <errno.h>
-#include <signal.h>
 #include <sys/socket.h>
 
 #include "fuzz.h"
@@ -19,10 +18,11 @@ static size_t server_piece = SIZE_MAX;
 
 /*
  * A server that answers when it is asked: what it sends ends at the next '|' then, and what it is first asked it
- * answers by this. NULL: it sends all at once. 1 in server_ended: it has closed a connection.
+ * answers by this. NULL: it sends all at once.
+ * server_ended: it has closed a connection.
  */
 static const char *server_greets;
-static volatile sig_atomic_t server_ended;
+static bool server_ended;
 static unsigned server_idle = 0; /* readings in vain since it was asked */
 
 /* It is read in vain so often before it closes the connection: what it was to answer is not there. */

@@ -22,7 +22,7 @@ test('own', host)
 WRAPPER = "executable('wrapper', 'wrapper.cpp', dependencies: [weir_dep, dependency('threads')])\n"
 
 # What weir adds to the installation of a project, beside the folders of the libraries and headers.
-INSTALLED = {"host", "libweir.so", "libweir.so.0", "libweir.a", "weir.h", "weir.hpp", "weir.pc", "weirConfig.cmake",
+INSTALLED = {"host", "libweir.so", "libweir.so.0", "libweir.a", "inspect.h", "weir.h", "weir.hpp", "weir.pc", "weirConfig.cmake",
              "weirConfigVersion.cmake"}
 
 

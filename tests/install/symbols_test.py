@@ -14,7 +14,8 @@ from tap import Failed, run
 
 
 def interface(source):
-    return set(re.findall(r"^WEIR_API [^(]*\b(weir_\w+)\(", (source / "include/weir/weir.h").read_text(), re.M))
+    text = "".join(path.read_text() for path in (source / "include/weir").glob("*.h"))
+    return set(re.findall(r"^WEIR_API [^(]*\b(weir_\w+)\(", text, re.M))
 
 
 def nodes(source):
@@ -27,7 +28,7 @@ def main():
     library, source = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 
     def names():
-        """it exports the functions of weir.h, each in a node of its version map, and nothing else"""
+        """it exports the functions of the public headers, each in a node of its version map, and nothing else"""
         exported = {}
         for line in run("nm", "-D", "--defined-only", library).splitlines():
             _, kind, name = line.split()
@@ -37,7 +38,7 @@ def main():
         listed = set().union(*wanted.values())
         if listed != interface(source):
             raise Failed(f"src/libweir.map: not in it {sorted(interface(source) - listed)}, "
-                         f"not in weir.h {sorted(listed - interface(source))}")
+                         f"in no header {sorted(listed - interface(source))}")
         if exported != wanted or len(listed) < 30:
             raise Failed(f"exported: {exported}\nsrc/libweir.map: {wanted}")
 

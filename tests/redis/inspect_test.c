@@ -248,7 +248,7 @@ static void test_a_walk_comes_by_every_record(void **state)
 static const weir_inspected_full_keys *full_keys(void)
 {
     const weir_inspected_records *records;
-    const weir_inspected_full_keys *full;
+    const weir_inspected_full_keys *full = NULL;
     weir_error error;
     if (weir_inspect_records(s.in, 100000, WAIT_MS, &records, &error) != 0 ||
         weir_inspect_full_keys(s.in, s.reader, records->uses, records->use_count, WAIT_MS, &full, &error) != 0) {

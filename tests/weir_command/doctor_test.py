@@ -5,7 +5,7 @@ weir doctor, against real servers: doctor_test.py WEIR_PROGRAM [TEST...]. Prints
 
 Guards: apps/weir/doctor/doctor.c, apps/weir/doctor/server_checks.c, apps/weir/doctor/pace_checks.c,
 apps/weir/doctor/rights_checks.c, apps/weir/doctor/fleet_checks.c, apps/weir/doctor/record_checks.c,
-apps/weir/doctor/key_checks.c, apps/weir/doctor/limit_checks.c, apps/weir/fleet/busy_keys.c, apps/weir/fleet/fleet_nodes.c
+apps/weir/doctor/key_checks.c, apps/weir/doctor/limit_checks.c
 """
 import json
 import os

@@ -3,8 +3,8 @@
 """
 weir explain, against real servers and real nodes: explain_test.py WEIR_PROGRAM [TEST...]. Prints TAP.
 
-Guards: apps/weir/explain/explain.c, apps/weir/fleet/standing.c, apps/weir/explain/tell_text.c,
-apps/weir/explain/tell_data.c, apps/weir/fleet/fleet_key.c, apps/weir/fleet/fleet_nodes.c, apps/weir/fleet/key_record.c,
+Guards: apps/weir/explain/explain.c, src/inspect/standing.c, apps/weir/explain/tell_text.c,
+apps/weir/explain/tell_data.c, apps/weir/fleet/fleet_key.c, src/inspect/chosen_key.c, src/inspect/authors.c,
 apps/weir/fleet/node_status.c, src/fleet/keys/record_text.c
 """
 import http.server

@@ -4,7 +4,7 @@
 How subcommands reach Redis by Sentinels and in a Cluster. link_test.py WEIR_PROGRAM [TEST...]. Prints TAP.
 
 Guards: apps/weir/redis_link.c, apps/weir/redis_connection.c, apps/weir/top/fleet_sample.c,
-apps/weir/doctor/doctor.c, apps/weir/doctor/record_checks.c, apps/weir/fleet/fleet_nodes.c, src/transport/redis/url.c
+apps/weir/doctor/doctor.c, apps/weir/doctor/record_checks.c, src/inspect/inspect_records.c, src/transport/redis/url.c
 """
 import contextlib
 import re

@@ -24,7 +24,8 @@ static void name_nodes(struct sentence *words, const weir_inspected_fleet *fleet
         const weir_inspected_node *node = &fleet->nodes[i];
         if (node->state == state) {
             sentence_add(words, "%s%s (", named++ == 0 ? ": " : ", ", node->id);
-            quantity_about(words, "", (double) (node->age_ns / NS_PER_MS * NS_PER_MS));
+            const uint64_t age_ms = node->age_ns / NS_PER_MS;
+            quantity_about(words, "", (double) age_ms * 1e6);
             sentence_add(words, " ago)");
         }
     }

@@ -74,6 +74,11 @@ static const char help[] = "Usage: weir explain --policies=FILE [OPTION]... POLI
                            "  4  the output cannot be written\n"
                            "Where several apply, the largest.\n";
 
+const weir_inspected_limit *explanation_deciding(const struct explanation *e)
+{
+    return e->at->deciding < e->at->limit_count ? &e->at->limits[e->at->deciding] : NULL;
+}
+
 bool explanation_is_window(const weir_inspected_limit *limit)
 {
     return limit->end_ns != 0;

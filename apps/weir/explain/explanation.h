@@ -20,6 +20,9 @@ struct explanation {
     size_t status_count;
 };
 
+/* The limit that decides; NULL: the override does, or there is none. */
+const weir_inspected_limit *explanation_deciding(const struct explanation *e);
+
 /* Whether the counts of a limit are in windows. */
 bool explanation_is_window(const weir_inspected_limit *limit);
 

@@ -106,7 +106,7 @@ static void tell_nodes_data(const struct explanation *e, struct output *out)
 void explanation_tell_data(const struct explanation *e, struct output *out)
 {
     const weir_inspected_key *at = e->at;
-    const weir_inspected_limit *deciding = at->deciding < at->limit_count ? &at->limits[at->deciding] : NULL;
+    const weir_inspected_limit *deciding = explanation_deciding(e);
     output_open(out, NULL, '{');
     output_string(out, "name", e->key.full_name);
     output_string(out, "policy", e->key.policy->name);

@@ -45,7 +45,7 @@ static void add_reason(struct sentence *s, const struct explanation *e, const we
 static void add_verdict(struct sentence *s, const struct explanation *e)
 {
     const weir_inspected_key *at = e->at;
-    const weir_inspected_limit *deciding = at->deciding < at->limit_count ? &at->limits[at->deciding] : NULL;
+    const weir_inspected_limit *deciding = explanation_deciding(e);
     const bool shadow = e->at->mode == WEIR_SHADOW;
     if (e->key.policy->scope == WEIR_SCOPE_PROCESS && at->override == WEIR_NO_OVERRIDE) {
         sentence_add(s, ": each process limits it by itself, and nothing of it is in Redis");
@@ -60,7 +60,7 @@ static void add_verdict(struct sentence *s, const struct explanation *e)
         sentence_add(s, "an override says so");
     } else if (at->override == WEIR_OVERRIDE_ALLOW) {
         sentence_add(s, ": an override says that it is never limited");
-    } else if (e->at->denied) {
+    } else if (e->at->denied && deciding != NULL) {
         add_reason(s, e, deciding);
     } else if (deciding != NULL) {
         sentence_add(s, ": ");

@@ -101,6 +101,11 @@ static void note_signal(int number)
     end_signal = number;
 }
 
+static bool is_ended(void)
+{
+    return end_signal != 0;
+}
+
 static int64_t now_ms(void)
 {
     struct timespec now;
@@ -164,7 +169,7 @@ static int open_source(struct session *s)
     }
     const int opened = fleet_sample_open(&s->sample, s->url, prefix, (size_t) sample, &s->error);
     if (opened == 0) {
-        inspector_end_by(s->sample.in, &end_signal);
+        inspector_end_by(s->sample.in, is_ended);
         return CODE_GOOD;
     }
     output_fault(s->out, s->error.message);
