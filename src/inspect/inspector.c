@@ -19,6 +19,9 @@
 #define ANSWER_MS 1500
 #define ROUND_MS  5000
 
+/* Connections that fail for each host of the URL before a round has begun: there is nothing of use then. */
+#define FAILURES_EACH 2
+
 /* A signal may come before a wait begins: each part of the wait is so long. */
 #define PART_MS 200
 
@@ -46,6 +49,10 @@ int weir_inspect_open(const char *redis_url, const char *prefix, weir_inspector 
     if (opened != 0) {
         free(in);
         return opened;
+    }
+    in->failures_most = FAILURES_EACH;
+    for (const char *at = redis_url; *at != '\0'; at++) {
+        in->failures_most += *at == ',' ? FAILURES_EACH : 0;
     }
     *out = in;
     return error_clear(error);
@@ -102,14 +109,22 @@ static const char *without_word(const char *server)
     return strncmp(server, word, sizeof(word) - 1) == 0 ? server + sizeof(word) - 1 : server;
 }
 
+/* Whether waiting for a round to begin is in vain. */
+static bool is_vain(const weir_inspector *in, uint64_t failures_before)
+{
+    const struct transport *t = in->transport;
+    return t->ops->refused(t) || t->ops->counts(t).failures - failures_before >= in->failures_most;
+}
+
 int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_error *error)
 {
     struct transport *t = in->transport;
     const uint64_t end_ns = clock_monotonic_ns(NULL) + ROUND_MS * NS_PER_MS;
+    const uint64_t failures_before = t->ops->counts(t).failures;
     bool begun = false;
     t->ops->retry(t, clock_monotonic_ns(NULL));
-    for (uint64_t now = clock_monotonic_ns(NULL); now < end_ns && (begun || !t->ops->refused(t)) && !is_ended(in);
-         now = clock_monotonic_ns(NULL)) {
+    for (uint64_t now = clock_monotonic_ns(NULL);
+         now < end_ns && (begun || !is_vain(in, failures_before)) && !is_ended(in); now = clock_monotonic_ns(NULL)) {
         const enum transport_event event = t->ops->step(t, now);
         if (event == TRANSPORT_ROUND_DONE && (partly || is_whole(round))) {
             return error_clear(error);

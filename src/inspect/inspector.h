@@ -26,6 +26,7 @@ struct walk_shard {
 
 struct weir_inspector {
     struct transport *transport;
+    uint64_t failures_most; /* before a round begins: waiting is in vain then */
     bool (*ends)(void); /* of inspector_end_by; NULL: nothing ends a wait */
     char prefix[INSPECTOR_PREFIX_SIZE];
     /* What the last call of each kind has answered. */
