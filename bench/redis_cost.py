@@ -13,7 +13,8 @@ is what a limiter that pushes increments sends for a key; new records to new key
 Rows: a record that is new to Redis; one that is there, of 1 to 600 nodes, and the report has new units; one of a key
 over its limit, whose counts of what was asked and admitted differ; a report that repeats what Redis has ("repeated"), and
 one whose answer was lost and whose node does not know it ("answer lost"); and a bucket that was full again before the
-report ("full"). Sliding logs of 4 nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window.
+report ("full"). Sliding logs of 4 nodes hold 10 to 65,536 units; a report tells of 5 more, while 5 leave the window. The
+last row is of weir/inspect.h: a name that a walk looks at, with what its record has in use.
 
 --json prints the same as a list of figures, with what every pass gave, for bench/report.py.
 """
@@ -53,6 +54,7 @@ LOG_BATCH = 16  # as BATCH_HISTORIES of src/transport/redis/redis_state.h
 LOG_CALLS = 4  # a pass
 LOG_NEW = 5
 LOG_STEP_US = 1000  # between two units of a log
+WALK_PAGE, WALK_CALLS = 250, 8
 
 
 class Redis:
@@ -253,6 +255,22 @@ class Log:
         return [(self.redis.script_us() - script_us) / reports, (self.redis.cpu_us() - cpu_us) / reports]
 
 
+class Walk:
+    """A walk over the names, as src/inspect/inspect_records.c does it: pages of WALK_PAGE, WALK_CALLS a pass."""
+
+    def __init__(self, redis, scripts):
+        self.redis, self.cursor = redis, b"0"
+        self.sha = redis.call("SCRIPT", "LOAD", code(scripts / "read_page.lua")).decode()
+
+    def run(self):
+        """us per name of the script, and in all."""
+        script_us, cpu_us, names = self.redis.script_us(), self.redis.cpu_us(), 0
+        for _ in range(WALK_CALLS):
+            page = self.redis.call("EVALSHA", self.sha, 0, self.cursor, "weir:{*}:*", WALK_PAGE, NOW_US)
+            self.cursor, names = page[1], names + (len(page) - 2) // 2
+        return [(self.redis.script_us() - script_us) / names, (self.redis.cpu_us() - cpu_us) / names]
+
+
 class Increments:
     """The baseline."""
 
@@ -290,7 +308,6 @@ class Row:
 def report(subject, generation, nodes, title, step):
     """One pass of a row: the nodes report in turn, from the middle one on: Redis looks through small records from their beginning."""
     subject.set_fleet(nodes)
-    subject.set_fleet(nodes)
     if title == REPEATED:
         return subject.run(generation, 0, 1, None)
     if title == LOST:
@@ -298,7 +315,7 @@ def report(subject, generation, nodes, title, step):
     return subject.run(generation, (nodes // 2 + step) % nodes, step, max(step - nodes, 1), title == OVER, title == FULL)
 
 
-def rows_of(redis, subjects, logs):
+def rows_of(redis, subjects, logs, walk):
     increments = Increments(redis)
     there = Row("INCRBY + PEXPIRE", lambda step: increments.run(0))
     new = Row("INCRBY + PEXPIRE, new key", increments.run)
@@ -314,6 +331,7 @@ def rows_of(redis, subjects, logs):
             rows.append(Row(f"{subject.kind}, {nodes} node{'s' * (nodes > 1)}{title}",
                             lambda step, s=subject, g=generation, n=nodes, t=title: report(s, g, n, t, step), there))
     rows += [Row(f"log, 4 nodes, {log.units} units", lambda step, log=log: log.run(), there) for log in logs]
+    rows.append(Row("a name of a walk", lambda step: walk.run(), there))
     return rows
 
 
@@ -376,7 +394,8 @@ def main():
             print(f"redis {info.get('valkey_version') or info['redis_version']}, batches of {BATCH}, {RECORDS} records, "
                   f"{options.passes} passes\n")
         subjects = [Subject(redis, options.scripts, kind) for kind in ("window", "bucket")]
-        rows = rows_of(redis, subjects, [Log(redis, options.scripts, units) for units in LOG_UNITS])
+        rows = rows_of(redis, subjects, [Log(redis, options.scripts, units) for units in LOG_UNITS],
+                       Walk(redis, options.scripts))
         for step in range(2, 2 + options.passes):
             for row in rows:
                 row.results.append(row.run(step))

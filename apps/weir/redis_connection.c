@@ -16,7 +16,7 @@
 /* How long one step may take: to connect, to be answered. A server that is slower is as good as gone. */
 #define TIMEOUT_MS 5000
 
-/* Bytes of an answer. The log of a key has the most: some 40 bytes for each unit. */
+/* Bytes of an answer: the notes of all overrides have the most. */
 #define ANSWER_MAX ((size_t) 256 << 20)
 
 static int64_t clock_ms(void)

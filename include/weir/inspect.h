@@ -6,12 +6,13 @@
  * An inspector connects to Redis by itself. It reads by scripts that write nothing, so nodes do not notice it. All
  * times are fleet time, in nanoseconds since 1970-01-01 00:00 UTC: Redis's clock, unless that has been set.
  *
- * A call waits for Redis: 1.5 seconds for an answer, and five in all, unless it says otherwise. Do not call from a
- * thread that serves. What a call stores in *out belongs to the inspector, and is valid until the next call on it,
- * unless that call says otherwise. After an error *out is NULL.
+ * A call waits for Redis. One exchange takes 1.5 seconds at most, and five where servers have to be connected first. A
+ * call has one exchange or some, as it says. Do not call from a thread that serves. What a call stores in *out belongs
+ * to the inspector, and is valid until the next call on it, unless that call says otherwise. After an error *out is
+ * NULL.
  *
  * Calls return 0, or a negative errno value and a sentence in *error (NULL is allowed): -EIO: Redis does not answer, or
- * refuses; -EPROTO: something else has written what was read; -ENOMEM.
+ * refuses; -EPROTO: something else has written what was read; -EUCLEAN: memory that `w` shares is damaged; -ENOMEM.
  *
  * Threads: one thread at a time uses an inspector. Where a call takes a weir, other threads may use that as they like,
  * but for weir_close. A child of fork() does not use its parent's inspector.
@@ -69,7 +70,7 @@ typedef struct weir_inspected_fleet {
     int64_t ahead_ns;
 } weir_inspected_fleet;
 
-/* The nodes of the fleet and its time. */
+/* The nodes of the fleet and its time. One exchange. */
 WEIR_API int weir_inspect_fleet(weir_inspector *in, const weir_inspected_fleet **out, weir_error *error);
 
 /*
@@ -78,7 +79,7 @@ WEIR_API int weir_inspect_fleet(weir_inspector *in, const weir_inspected_fleet *
  *
  * node         its id; of a node that is gone, the first six digits of its id and "..."; of something else that stands
  *              there, its name
- * admitted     of a sliding log: of those admitted, the ones in the window
+ * admitted     of a sliding log: of those admitted, the ones that its record still has
  * reported_ns  of a sliding log: the time of the last report; else 0
  */
 typedef struct weir_inspected_author {
@@ -160,7 +161,8 @@ typedef struct weir_inspected_key {
  * of the program and of the policy file: a node of the fleet, or a weir of the same options without Redis that nothing
  * is checked with. `name` is "policy:key" as in weir_set_override, and the policy may be a tier. Give a key that is
  * known by its hash as its record has it: "api:~" and 32 digits, or with the key's first bytes before the '~'.
- * -EINVAL: the name is malformed. -ENOENT: `w` has no such policy.
+ * -EINVAL: the name is malformed. -ENOENT: `w` has no such policy. Three exchanges, and one more for each 200
+ * overrides; takes the lock of the policies of `w`.
  */
 WEIR_API int weir_inspect_key(weir_inspector *in, weir *w, const char *name, uint64_t cost,
                               const weir_inspected_key **out, weir_error *error);
@@ -184,17 +186,18 @@ typedef struct weir_inspected_overrides {
     const char *version;
 } weir_inspected_overrides;
 
-/* The overrides in Redis. Waits for a page of 500 after the other, each as long as above. */
+/* The overrides in Redis: one exchange for some 200 of them. A name or value of more than 4,097 bytes is cut there. */
 WEIR_API int weir_inspect_overrides(weir_inspector *in, const weir_inspected_overrides **out, weir_error *error);
 
 /*
- * A record that a walk over the names in Redis has come by.
+ * A record that a walk over the names in Redis has found.
  *
  * policy  without its tier, which records do not say
  * key     as text
- * limit   the limit's label in the name of the record, such as "t100/1s" of a token bucket
+ * limit   the limit's label in the name of the record, such as "b1s" of a token bucket
  * window  the number of the window; 0: the limit has no windows
- * units   in use: of a window all it has admitted, of a bucket what it lacks to be full, of a sliding log its units
+ * units   in use: of a window what it has admitted less refunds, of a bucket what it lacks to be full, of a sliding log
+ *         its units
  */
 typedef struct weir_inspected_use {
     const char *record, *policy, *key, *limit;
@@ -210,8 +213,8 @@ typedef struct weir_inspected_server {
  * fleet     as of weir_inspect_fleet
  * uses      use_count of them, in no order. A record may be there twice
  * servers   server_count of them
- * ended     the walk has come by all records of all servers, and the next call begins anew
- * refused   the user may not run SCAN, HMGET, HGET or ZCARD
+ * ended     the walk has reached the last name of each server, and the next call begins anew. A server that never
+ * answers keeps it from ending refused   the user may not run one of SCAN, HMGET, HGET and ZCARD
  */
 typedef struct weir_inspected_records {
     const weir_inspected_fleet *fleet;
@@ -223,9 +226,10 @@ typedef struct weir_inspected_records {
 } weir_inspected_records;
 
 /*
- * Walks on over the names in Redis, by SCAN: looks at about `names` of them, at most 250 at a time, for `timeout_ms`
- * and once more as long as an answer may take. So calls one after the other come by every record; each server of a
- * Cluster has an even part of `names`. A server that does not answer is left out. -EIO: none has answered.
+ * Walks on over the names in Redis, by SCAN: looks at about `names` of them, at most 250 in an exchange, for
+ * `timeout_ms` and one exchange with each server more. So calls one after the other reach every record; each server of
+ * a Cluster gets an equal share of `names`. A server that does not answer is left out. -EIO: none has answered, or not
+ * the one that has the set of nodes.
  */
 WEIR_API int weir_inspect_records(weir_inspector *in, size_t names, uint32_t timeout_ms,
                                   const weir_inspected_records **out, weir_error *error);
@@ -240,13 +244,15 @@ WEIR_API int weir_inspect_uses(weir_inspector *in, const char *const *records, s
 
 /*
  * The keys of a policy and its tiers that are at their limit now, or over it. Records do not say which tier a key has,
- * so a key is here that is at a limit of each tier, and what is said of it holds under the tier that lets most pass.
+ * so a key is listed only if it is at a limit of every tier. What is said of it holds under the tier that lets most
+ * pass.
  *
  * policy  without its tier
  * keys    how many there are
  * top     the one that has used, or asked for, most: "policy:key", with that tier
  * limit   of the top key, the limit of which it has used most
- * times   how many times that limit: more than 1 where it was overrun. asked: it has asked for so much; else used
+ * times   how many times that limit: more than 1 where it was overrun, which a sliding log does not show
+ * asked   `times` is of the units that were asked for; else of those that were used
  * shadow  the policy denies nothing
  */
 typedef struct weir_inspected_full {
@@ -258,7 +264,7 @@ typedef struct weir_inspected_full {
 
 /*
  * policies  policy_count of them, with keys at their limit; that whose top key has most first
- * partly    not all keys that may be at their limit were read
+ * partly    more keys may be at their limit: there was no time, there were too many, or a server did not answer
  */
 typedef struct weir_inspected_full_keys {
     const weir_inspected_full *policies;
@@ -269,8 +275,9 @@ typedef struct weir_inspected_full_keys {
 /*
  * Finds the keys that are at their limit now among those of the records in `uses`, which weir_inspect_records has
  * answered: reads the keys with most in use, as weir_inspect_key does. It reads 500, and up to 2,000 where more have
- * half of a limit in use, for `timeout_ms` and once more as long as an answer may take. `w` as of weir_inspect_key;
- * records of policies that it does not have are left out. `uses` stays valid.
+ * half of their policy's limit in use, so one beyond these with an override that is much smaller may be missed. Takes
+ * `timeout_ms`, and the exchanges of one key more. `w` as of weir_inspect_key; records of policies that it does not
+ * have are left out. `uses` stays valid.
  */
 WEIR_API int weir_inspect_full_keys(weir_inspector *in, weir *w, const weir_inspected_use *uses, size_t use_count,
                                     uint32_t timeout_ms, const weir_inspected_full_keys **out, weir_error *error);

@@ -24,7 +24,7 @@ static bool has_prefix(const unsigned char *bytes, const unsigned char *prefix, 
            (rest == 0 || (bytes[bits / 8] ^ prefix[bits / 8]) >> (8 - rest) == 0);
 }
 
-/* Whether an override of this name is one of the key, for its policy; and before which others. 0: it is none. */
+/* The rank of an override of the key among others of its policy. 0: it is none of the key. */
 static unsigned rank_own(const weir *w, const struct chosen_key *key, const struct entry_name *name)
 {
     unsigned char hash[RECORD_HASH_SIZE];
@@ -34,6 +34,10 @@ static unsigned rank_own(const weir *w, const struct chosen_key *key, const stru
     }
     switch (name->kind) {
     case ENTRY_KEY:
+        if (own->kind == ENTRY_HASHED) {
+            record_hash_of(&w->record_hash, name->bytes, name->length, hash);
+            return memcmp(hash, own->bytes, sizeof(hash)) == 0 ? 300 : 0;
+        }
         return own->kind == ENTRY_KEY && own->length == name->length &&
                        memcmp(own->bytes, name->bytes, name->length) == 0
                    ? 300
@@ -62,7 +66,8 @@ static unsigned rank_own(const weir *w, const struct chosen_key *key, const stru
     return 0;
 }
 
-/* The same of all overrides. One of all policies is as if it were there for the key's, behind one of its own. */
+/* The same, with overrides of all policies. One of these is as if it were there for the key's, behind one of its own.
+ */
 static unsigned rank(const weir *w, const struct chosen_key *key, const struct entry_name *name)
 {
     struct entry_name in;

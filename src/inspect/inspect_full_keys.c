@@ -64,7 +64,7 @@ static int compare_limits(const void *left, const void *right)
     return bases != 0 ? bases : strcmp(a->label, b->label);
 }
 
-/* Leaves of tiers with one label one limit. */
+/* Makes one limit of those of tiers that have the same label. */
 static void join_tiers(struct search *s)
 {
     size_t kept = 0;
@@ -104,7 +104,7 @@ static int list_policies(struct search *s)
             struct full_limit *limit = &s->limits[s->limit_count++];
             memcpy(limit->label, policy->limits[l].label, sizeof(limit->label));
             memcpy(limit->base, policy->base, sizeof(limit->base));
-            limit->rule = policy_rule(&policy->limits[l]);
+            limit->rule = limit_reports_rule(&policy->limits[l], s->in->fleet.time_ns);
             limit->at_once = limit->rule.limit;
         }
     }
@@ -319,15 +319,17 @@ static int read_keys(struct search *s, uint64_t end_ns, weir_error *error)
     int result = 0;
     for (size_t i = 0; i < s->candidate_count && result == 0; i++) {
         const bool enough = i >= READ_LEAST && s->candidates[i].part < PART_LEAST;
-        out->partly = !enough && (i == READ_MOST || clock_monotonic_ns(NULL) > end_ns);
-        if (enough || out->partly) {
+        if (enough || i == READ_MOST || clock_monotonic_ns(NULL) > end_ns) {
+            out->partly = !enough || out->partly;
             break;
         }
         result = read_key(s, s->candidates[i].use, error);
         shelf_clear(&s->shelf);
+        out->partly = result == -EIO || out->partly;
+        result = result == -EIO ? 0 : result; /* the server of this key does not answer */
     }
     out->policies = s->rows;
-    if (out->policy_count != 0) {
+    if (result == 0 && out->policy_count != 0) {
         qsort(s->rows, out->policy_count, sizeof(*s->rows), compare_rows);
     }
     return result;
@@ -356,5 +358,5 @@ int weir_inspect_full_keys(weir_inspector *in, weir *w, const weir_inspected_use
     result = list_candidates(&s, uses, use_count) ? read_keys(&s, end_ns, error)
                                                   : error_set(error, -ENOMEM, "out of memory");
     *out = result == 0 ? &in->full_keys : NULL;
-    return result;
+    return result != 0 ? result : error_clear(error); /* of a key that was left out */
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where one key stands. */
 #include <errno.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "inspect/chosen_key.h"

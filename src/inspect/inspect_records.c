@@ -102,6 +102,13 @@ static bool add(struct walk *walk, const char *name, int64_t units)
     return true;
 }
 
+/* Whether a shard's number is still that of its server: a slot map may have come since. */
+static bool is_there(const weir_inspector *in, size_t number)
+{
+    const char *server = inspector_shard(in, number);
+    return server != NULL && strcmp(server, in->shards[number].server) == 0;
+}
+
 /* Asks a server for its next page. Not 0: it has given none, or none of use. */
 static int read_page(struct walk *walk, size_t number, weir_error *error)
 {
@@ -114,6 +121,9 @@ static int read_page(struct walk *walk, size_t number, weir_error *error)
     struct inspection page = {
         .kind = INSPECT_PAGE, .words = {shard->cursor, walk->pattern, count, time_us}, .shard = number};
     int result = inspector_ask(in, &page, error);
+    if (result == 0 && !is_there(in, number)) {
+        result = error_set(error, -EIO, "Redis at %s: the servers of the Cluster have changed", shard->server);
+    }
     if (result == 0 && page.count == 1 && page.all[0].number == 1) {
         in->records.refused = true;
     } else if (result == 0 && (page.count < 2 || page.all[1].text == NULL)) {
@@ -129,28 +139,42 @@ static int read_page(struct walk *walk, size_t number, weir_error *error)
     return result;
 }
 
-/* Walks on over the names of one server, until it has looked at so many, has come to the end, or has no time. */
+/* Says which server has not answered, and why, as far as that is known of this one. */
+static void tell_error(struct walk *walk, size_t number, const weir_error *why)
+{
+    const char *server = walk->in->shards[number].server;
+    char own[200];
+    (void) snprintf(own, sizeof(own), "Redis at %s: ", server);
+    if (strncmp(why->message, own, strlen(own)) != 0) {
+        (void) snprintf(own, sizeof(own), "Redis at %s: no answer", server);
+        walk->servers[number].error = shelf_text(&walk->in->of_records, own);
+    } else {
+        walk->servers[number].error = shelf_text(&walk->in->of_records, why->message);
+    }
+    walk->out_of_memory = walk->out_of_memory || walk->servers[number].error == NULL;
+}
+
+/* Walks on over the names of one server, until it has looked at so many, has reached the end, or has no time. */
 static void walk_shard(struct walk *walk, size_t number, size_t names)
 {
     weir_inspector *in = walk->in;
+    struct walk_shard *shard = &in->shards[number];
     const uint64_t now_ns = clock_monotonic_ns(NULL);
     const uint64_t end_ns = now_ns + saturating_sub(walk->end_ns, now_ns) / (in->shard_count - number);
-    struct walk_shard *shard = &in->shards[number];
-    weir_error error;
+    weir_error error = {.code = 0};
     size_t seen = 0;
     int result = 0;
-    do {
-        result = read_page(walk, number, &error);
-        seen += walk->page;
-        shard->ended = shard->ended || (result == 0 && strcmp(shard->cursor, "0") == 0);
-    } while (result == 0 && !in->records.refused && !walk->out_of_memory && strcmp(shard->cursor, "0") != 0 &&
-             seen < names && clock_monotonic_ns(NULL) < end_ns);
-    walk->servers[number] = (weir_inspected_server){.server = shelf_text(&in->of_records, shard->server)};
-    if (result != 0) {
-        walk->servers[number].error = shelf_text(&in->of_records, error.message);
+    while (result == 0 && !in->records.refused && !walk->out_of_memory && !shard->ended && seen < names &&
+           (seen == 0 || clock_monotonic_ns(NULL) < end_ns)) {
+        result = is_there(in, number) ? read_page(walk, number, &error) : -EIO;
+        seen += result == 0 ? walk->page : 0;
+        shard->ended = result == 0 && !in->records.refused && strcmp(shard->cursor, "0") == 0;
     }
-    walk->out_of_memory = walk->out_of_memory || walk->servers[number].server == NULL ||
-                          (result != 0 && walk->servers[number].error == NULL);
+    walk->servers[number] = (weir_inspected_server){.server = shelf_text(&in->of_records, shard->server)};
+    walk->out_of_memory = walk->out_of_memory || walk->servers[number].server == NULL;
+    if (result != 0 && seen == 0) {
+        tell_error(walk, number, &error);
+    }
 }
 
 /* Finds the servers. A walk over one that was there before goes on. */
@@ -171,7 +195,7 @@ static void find_shards(weir_inspector *in)
     }
 }
 
-/* Whether each server has come to its end, or has not answered; then the next walk begins anew. */
+/* Notes whether the walk has reached the end on each server; then the next one begins anew. */
 static void note_end(weir_inspector *in)
 {
     bool ended = !in->records.refused;
@@ -180,7 +204,7 @@ static void note_end(weir_inspector *in)
     }
     in->records.ended = ended;
     for (size_t i = 0; i < in->shard_count && ended; i++) {
-        in->shards[i].ended = false;
+        in->shards[i].ended = false; /* its cursor is "0" */
     }
 }
 
@@ -257,6 +281,18 @@ int weir_inspect_records(weir_inspector *in, size_t names, uint32_t timeout_ms, 
     return result;
 }
 
+/* Whether a name is a record's. */
+static bool is_record(const weir_inspector *in, const char *name)
+{
+    char copy[REPORT_RECORD_SIZE];
+    weir_inspected_use use;
+    if (strlen(name) >= sizeof(copy)) {
+        return false;
+    }
+    memcpy(copy, name, strlen(name) + 1);
+    return read_name(in, copy, &use);
+}
+
 /* Reads some records. */
 static int read_uses(struct walk *walk, const char *const *records, size_t count, weir_error *error)
 {
@@ -264,14 +300,18 @@ static int read_uses(struct walk *walk, const char *const *records, size_t count
     struct inspection asked[USES_MOST];
     char time_us[DECIMAL_SIZE];
     write_time(walk, time_us);
+    size_t asked_count = 0;
     for (size_t i = 0; i < count; i++) {
-        asked[i] = (struct inspection){.kind = INSPECT_USE, .words = {records[i], time_us}, .key_count = 1};
+        if (is_record(in, records[i])) {
+            asked[asked_count++] =
+                (struct inspection){.kind = INSPECT_USE, .words = {records[i], time_us}, .key_count = 1};
+        }
     }
-    struct round round = {.node = "reader", .reads = true, .inspections = asked, .inspection_count = count};
-    const int result = inspector_round(in, &round, true, error);
-    for (size_t i = 0; i < count; i++) {
+    struct round round = {.node = "reader", .reads = true, .inspections = asked, .inspection_count = asked_count};
+    const int result = asked_count != 0 ? inspector_round(in, &round, true, error) : 0;
+    for (size_t i = 0; i < asked_count; i++) {
         if (result == 0 && asked[i].status == 0 && asked[i].count == 2 && !walk->out_of_memory) {
-            walk->out_of_memory = !add(walk, records[i], asked[i].all[1].number);
+            walk->out_of_memory = !add(walk, asked[i].words[0], asked[i].all[1].number);
         } else if (result == 0 && asked[i].status == 0) {
             in->records.refused = true;
         }

@@ -14,13 +14,17 @@
 #include "limiter/options.h"
 #include "transport/redis/redis.h"
 
-/* How long a server may take for one answer, and all of them for a round: a shard that hangs is left out after the
- * first of them. */
+/* How long a server may take for one answer, and the connections and all answers of a round: a shard that hangs is left
+ * out after the first of them. */
 #define ANSWER_MS 1500
 #define ROUND_MS  5000
 
-/* Connections that fail for each host of the URL before a round has begun: there is nothing of use then. */
+/* After so many failures for each host of the URL and each server, before a round has begun, a call gives up. */
 #define FAILURES_EACH 2
+
+/* Rounds of one call, and how long one may have taken for another one to follow. */
+#define TRIES_MOST   3
+#define TRY_AGAIN_MS 500
 
 /* A signal may come before a wait begins: each part of the wait is so long. */
 #define PART_MS 200
@@ -113,27 +117,50 @@ static const char *without_word(const char *server)
 static bool is_vain(const weir_inspector *in, uint64_t failures_before)
 {
     const struct transport *t = in->transport;
-    return t->ops->refused(t) || t->ops->counts(t).failures - failures_before >= in->failures_most;
+    uint64_t most = in->failures_most;
+    for (size_t i = 0; i < INSPECTOR_SHARDS && t->ops->shard(t, i) != NULL; i++) {
+        most += FAILURES_EACH; /* servers close connections that were idle */
+    }
+    return t->ops->refused(t) || t->ops->counts(t).failures - failures_before >= most;
+}
+
+/*
+ * Has one round, which begins before `end_ns` or not at all. One that has begun ends within ANSWER_MS, and is waited
+ * for: the transport writes to it. Where a signal ends the wait, nothing steps the transport any more.
+ */
+static enum transport_event try_round(weir_inspector *in, struct round *round, uint64_t end_ns)
+{
+    struct transport *t = in->transport;
+    const uint64_t failures_before = t->ops->counts(t).failures;
+    enum transport_event event = TRANSPORT_NOTHING;
+    bool begun = false;
+    t->ops->retry(t, clock_monotonic_ns(NULL));
+    for (uint64_t now = clock_monotonic_ns(NULL);
+         event == TRANSPORT_NOTHING && !is_ended(in) && (begun || (now < end_ns && !is_vain(in, failures_before)));
+         now = clock_monotonic_ns(NULL)) {
+        event = t->ops->step(t, now);
+        if (event == TRANSPORT_NOTHING) {
+            begun = begun || t->ops->begin(t, round, now) == 0;
+            wait_for(in, now + ROUND_MS * NS_PER_MS);
+        }
+    }
+    return event;
 }
 
 int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_error *error)
 {
     struct transport *t = in->transport;
-    const uint64_t end_ns = clock_monotonic_ns(NULL) + ROUND_MS * NS_PER_MS;
-    const uint64_t failures_before = t->ops->counts(t).failures;
-    bool begun = false;
-    t->ops->retry(t, clock_monotonic_ns(NULL));
-    for (uint64_t now = clock_monotonic_ns(NULL);
-         now < end_ns && (begun || !is_vain(in, failures_before)) && !is_ended(in); now = clock_monotonic_ns(NULL)) {
-        const enum transport_event event = t->ops->step(t, now);
+    const uint64_t end_ns = clock_monotonic_ns(NULL) + (ROUND_MS - ANSWER_MS) * NS_PER_MS;
+    /* A connection that was lost since the last call is made anew: the round is tried again, unless that has lasted. */
+    for (unsigned tries = 0; tries < TRIES_MOST; tries++) {
+        const uint64_t begun_ns = clock_monotonic_ns(NULL);
+        const enum transport_event event = try_round(in, round, end_ns);
         if (event == TRANSPORT_ROUND_DONE && (partly || is_whole(round))) {
             return error_clear(error);
         }
-        if (event != TRANSPORT_NOTHING) {
+        if (event == TRANSPORT_NOTHING || clock_monotonic_ns(NULL) - begun_ns > TRY_AGAIN_MS * NS_PER_MS) {
             break;
         }
-        begun = begun || t->ops->begin(t, round, now) == 0;
-        wait_for(in, end_ns);
     }
     const char *problem = t->ops->problem(t);
     const char *server = t->ops->server(t);

@@ -26,8 +26,8 @@ struct walk_shard {
 
 struct weir_inspector {
     struct transport *transport;
-    uint64_t failures_most; /* before a round begins: waiting is in vain then */
-    bool (*ends)(void); /* of inspector_end_by; NULL: nothing ends a wait */
+    uint64_t failures_most; /* before a round begins, at which a call gives up: for the hosts of the URL */
+    bool (*ends)(void);     /* of inspector_end_by; NULL: nothing ends a wait */
     char prefix[INSPECTOR_PREFIX_SIZE];
     /* What the last call of each kind has answered. */
     struct shelf of_fleet, of_overrides, of_key, of_records, of_full_keys;

@@ -20,7 +20,8 @@
 
 struct rule limit_reports_rule(const struct policy_limit *limit, uint64_t now_ns)
 {
-    struct rule rule = policy_rule(limit);
+    struct rule rule = limit->rule; /* as configured or overridden: an outage of a node is no matter here */
+    rule.history_max = load_relaxed(&limit->history_max);
     rule.origin_ns = saturating_sub(now_ns, ORIGIN_BEFORE_NS);
     return rule;
 }

@@ -17,7 +17,7 @@ struct limit_records {
     const char *text; /* of the key, in names of records */
 };
 
-/* The rule with the numbers in force, with bucket times around the present one. */
+/* The limit's rule, with bucket times around the present one. */
 struct rule limit_reports_rule(const struct policy_limit *limit, uint64_t now_ns);
 
 /* Makes the reports, one for each record: of a window, the present one first. `history`: of a sliding log. Returns how

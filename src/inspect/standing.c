@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "algorithm/bucket.h"
 #include "algorithm/history.h"

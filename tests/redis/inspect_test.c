@@ -52,7 +52,11 @@ static weir *open_weir(const char *redis_url)
     for (size_t i = 0; i < POLICIES; i++) {
         limits[i] = (weir_limit){.algorithm = algorithms[i], .limit = LIMIT, .period_ns = i < 2 ? MONTH : HOUR};
         limits[i].delay = algorithms[i] == WEIR_LEAKY_BUCKET ? LIMIT : 0; /* all may pass at once */
-        policies[i] = (weir_policy){.name = names[i], .limits = &limits[i], .limit_count = 1};
+        policies[i] = (weir_policy){.name = names[i],
+                                    .limits = &limits[i],
+                                    .limit_count = 1,
+                                    .on_outage = WEIR_OUTAGE_CLOSED,
+                                    .outage_grace_ms = 100};
     }
     options.redis_url = redis_url;
     options.sync_interval_ms = 50;
@@ -110,6 +114,16 @@ static void charge(size_t node, size_t policy, size_t key, uint64_t units)
         weir_make_key(s.nodes[node], weir_find_policy(s.nodes[node], names[policy]), text, (size_t) length);
     weir_charge(s.threads[node], &made, units);
     s.used[policy][key][node] += units;
+}
+
+/* A node gives units of a key back. */
+static void refund(size_t node, size_t policy, size_t key, uint64_t units)
+{
+    char text[8];
+    const int length = snprintf(text, sizeof(text), "k%zu", key);
+    const weir_key made =
+        weir_make_key(s.nodes[node], weir_find_policy(s.nodes[node], names[policy]), text, (size_t) length);
+    weir_refund(s.threads[node], &made, units);
 }
 
 static void sync_all(void)
@@ -242,6 +256,47 @@ static void test_a_walk_comes_by_every_record(void **state)
     assert_int_equal(again->uses[0].units, strtoull(again->uses[0].key + 1, NULL, 10) + 1);
     assert_int_equal(again->uses[1].units, 0);
     assert_string_equal(again->uses[1].policy, "none");
+    scene_close();
+}
+
+static void test_what_was_given_back_is_not_in_use(void **state)
+{
+    (void) state;
+    uint64_t units;
+    char last[200];
+    scene_open();
+    charge(0, 0, 0, LIMIT);
+    sync_all();
+    refund(0, 0, 0, 600);
+    sync_all();
+    const weir_inspected_record *record = &inspect("fixed:k0", 1)->limits[0].record;
+    assert_true(record->used == LIMIT - 600 && record->refunds == 600 && record->authors[0].refunds == 600);
+    assert_int_equal(walk(1000, &units, last), 1);
+    assert_int_equal(units, LIMIT - 600);
+    charge(1, 0, 0, 600); /* it is full again */
+    sync_all();
+    assert_int_equal(walk(1000, &units, last), 1);
+    assert_int_equal(units, LIMIT);
+    scene_close();
+}
+
+/* The weir that has the policies is a node whose own Redis does not answer, so that it denies all. */
+static void test_an_outage_of_the_node_that_asks_is_no_matter(void **state)
+{
+    (void) state;
+    scene_open();
+    weir *alone = open_weir("redis://127.0.0.1:1");
+    weir_thread *t = weir_attach(alone);
+    const weir_key key = weir_make_key(alone, weir_find_policy(alone, "fixed"), "k0", 2);
+    const uint64_t until_ns = real_ns() + 60 * SECOND;
+    weir_verdict verdict;
+    while (weir_check(t, &key, 1, &verdict)) {
+        assert_true(real_ns() < until_ns);
+    }
+    weir_close(s.reader);
+    s.reader = alone;
+    assert_int_equal(inspect("fixed:k0", 1)->limits[0].at_once, LIMIT);
+    assert_false(inspect("token:k0", 1)->denied);
     scene_close();
 }
 
@@ -412,6 +467,18 @@ static void test_errors_are_told(void **state)
         assert_true(in == NULL && strstr(error.message, rows[i].says) != NULL);
     }
     weir_inspect_close(NULL);
+    /* A user with few rights: names that are no record's are not asked for, and a walk is refused as such. */
+    freeReplyObject(server_command(&s.server, "ACL SETUSER few on >pass ~weir:* +@all -scan"));
+    char url[200];
+    (void) snprintf(url, sizeof(url), "redis://few:pass@127.0.0.1:%d", s.server.port);
+    assert_int_equal(weir_inspect_open(url, NULL, &in, &error), 0);
+    const char *const asked[] = {"other", "weir:nodes", "weir:{000}:f1d:none:x:1"};
+    assert_int_equal(weir_inspect_uses(in, asked, 3, &records, &error), 0);
+    assert_true(records->use_count == 1 && !records->refused);
+    assert_int_equal(weir_inspect_records(in, 100, 1000, &records, &error), 0);
+    assert_true(records->refused && !records->ended && records->use_count == 0);
+    weir_inspect_close(in);
+    records = NULL;
     assert_int_equal(weir_inspect_key(s.in, s.reader, NULL, 1, &key, &error), -EINVAL);
     assert_int_equal(weir_inspect_key(s.in, s.reader, "fixed", 1, &key, &error), -EINVAL);
     assert_int_equal(weir_inspect_key(s.in, s.reader, "other:x", 1, &key, &error), -ENOENT);
@@ -439,6 +506,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_key_is_what_the_nodes_have_counted),
         cmocka_unit_test(test_a_walk_comes_by_every_record),
+        cmocka_unit_test(test_what_was_given_back_is_not_in_use),
+        cmocka_unit_test(test_an_outage_of_the_node_that_asks_is_no_matter),
         cmocka_unit_test(test_keys_at_their_limit_are_found),
         cmocka_unit_test(test_overrides_are_in_force_as_for_nodes),
         cmocka_unit_test(test_nothing_is_written),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The nodes of the fleet, and its overrides. See doctor.h. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The keys that are at their limit now: nothing is wrong with Redis then, but people may want to know. See doctor.h. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/plain.h"

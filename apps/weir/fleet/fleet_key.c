@@ -237,7 +237,8 @@ void fleet_key_close(struct fleet_key *key)
     key->weir = NULL;
 }
 
-weir_limit fleet_key_limit(const struct policy_limit *limit)
+/* A limit as the program's interface has it. Its name belongs to `limit`. */
+static weir_limit limit_of(const struct policy_limit *limit)
 {
     const struct rule *rule = &limit->rule;
     return (weir_limit){.algorithm = rule->algorithm,
@@ -252,7 +253,7 @@ weir_limit fleet_key_limit(const struct policy_limit *limit)
 weir_policy fleet_key_policy(const struct fleet_key *key, weir_limit limits[WEIR_MAX_LIMITS])
 {
     for (size_t i = 0; i < key->policy->limit_count; i++) {
-        limits[i] = fleet_key_limit(&key->policy->limits[i]);
+        limits[i] = limit_of(&key->policy->limits[i]);
     }
     return (weir_policy){.name = key->policy->name,
                          .limits = limits,

@@ -49,9 +49,6 @@ void fleet_key_close(struct fleet_key *key);
 /* Writes the key's name with another policy or tier of its group, as weir_inspect_key takes it. */
 void fleet_key_name(const struct fleet_key *key, const char *policy, char out[ENTRY_NAME_SIZE]);
 
-/* A limit as the program's interface has it. Its name belongs to `limit`. */
-weir_limit fleet_key_limit(const struct policy_limit *limit);
-
 /* The policy of the file, with its limits in `limits`. Names belong to the key. */
 weir_policy fleet_key_policy(const struct fleet_key *key, weir_limit limits[WEIR_MAX_LIMITS]);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A fleet as Redis shows it: the nodes with their heartbeats, and the hottest of the records that a bounded walk has
- * come by, on every server of a Cluster. Nothing is written.
+ * found, on every server of a Cluster. Nothing is written.
  *
  * A reading goes on where the last one ended, so that in time every record is seen, and reads the hottest records
  * again.

@@ -257,11 +257,16 @@ static bool take_inspection(struct inspection *inspection, const redisReply *rep
     inspection->all = calloc(reply->elements, sizeof(*inspection->all));
     for (size_t i = 0; i < reply->elements && inspection->all != NULL; i++) {
         const redisReply *element = reply->element[i];
-        if (element->type == REDIS_REPLY_STRING) {
-            inspection->all[i].text = strdup(element->str);
+        /* As are_entries: what weir writes has no byte 0, and a text that ended there would be another one. */
+        for (size_t at = 0; element->type == REDIS_REPLY_STRING && at < element->len; at++) {
+            element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
         }
-        inspection->all[i].number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
         inspection->count = i + 1;
+        inspection->all[i].number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
+        inspection->all[i].text = element->type == REDIS_REPLY_STRING ? strdup(element->str) : NULL;
+        if (element->type == REDIS_REPLY_STRING && inspection->all[i].text == NULL) {
+            return false;
+        }
     }
     inspection->status = 0;
     return inspection->all != NULL;

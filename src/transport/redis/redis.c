@@ -4,7 +4,7 @@
  *
  * A round ends when all of its batches are answered or lost. With one server the round fails if one batch is lost. In a
  * Cluster the other batches count, and the reports of lost batches have the status -EAGAIN. A round without fleet time
- * fails in any case.
+ * fails in any case, unless it reads.
  */
 #include "transport/redis/redis.h"
 
