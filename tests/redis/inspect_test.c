@@ -409,6 +409,44 @@ static void test_overrides_are_in_force_as_for_nodes(void **state)
     scene_close();
 }
 
+/* What other programs may have written as an override. */
+static void test_odd_overrides_are_told_and_are_not_in_force(void **state)
+{
+    (void) state;
+    const weir_inspected_overrides *overrides;
+    scene_open();
+    char *large = malloc(5000000);
+    assert_non_null(large);
+    memset(large, 'x', 5000000);
+    freeReplyObject(server_command(&s.server, "HSET weir:overrides token:large %b token:ends %b %b deny", large,
+                                   (size_t) 5000000, "5\0x", (size_t) 3, "token:k9\0x", (size_t) 10));
+    free(large);
+    assert_int_equal(weir_inspect_overrides(s.in, &overrides, NULL), 0);
+    assert_int_equal(overrides->override_count, 3);
+    assert_string_equal(overrides->overrides[0].name, "token:ends");
+    assert_string_equal(overrides->overrides[0].value, "5%x");
+    assert_string_equal(overrides->overrides[1].name, "token:k9%x");
+    assert_int_equal(strlen(overrides->overrides[2].value), 4097);
+    assert_null(inspect("token:k9", 1)->override_name);
+    assert_null(inspect("token:ends", 1)->override_name);
+    /* A long key has a hash in its record's name: its override counts by either name. */
+    static const char key[] = "a key of more than thirty-two bytes, as tokens are";
+    const weir_key made = weir_make_key(s.nodes[0], weir_find_policy(s.nodes[0], "token"), key, sizeof(key) - 1);
+    const weir_inspected_records *records;
+    char name[200];
+    weir_charge(s.threads[0], &made, 3);
+    sync_all();
+    freeReplyObject(server_command(&s.server, "HSET weir:overrides %s 7",
+                                   "token:a%20key%20of%20more%20than%20thirty-two%20bytes%2C%20as%20tokens%20are"));
+    assert_int_equal(weir_inspect_records(s.in, 100, WAIT_MS, &records, NULL), 0);
+    assert_int_equal(records->use_count, 1);
+    (void) snprintf(name, sizeof(name), "token:%s", records->uses[0].key);
+    const weir_inspected_key *at = inspect(name, 1);
+    assert_string_equal(at->override_value, "7");
+    assert_true(at->limits[0].at_once == 7 && at->limits[0].record.used == 3);
+    scene_close();
+}
+
 static long long changes(void)
 {
     redisReply *reply = server_command(&s.server, "INFO persistence");
@@ -510,6 +548,7 @@ int main(void)
         cmocka_unit_test(test_an_outage_of_the_node_that_asks_is_no_matter),
         cmocka_unit_test(test_keys_at_their_limit_are_found),
         cmocka_unit_test(test_overrides_are_in_force_as_for_nodes),
+        cmocka_unit_test(test_odd_overrides_are_told_and_are_not_in_force),
         cmocka_unit_test(test_nothing_is_written),
         cmocka_unit_test(test_errors_are_told),
     };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A key of a policy, as the nodes of a fleet know it: the policy of the file, the name of the key in Redis, and the
- * override that is in force for it. The library reads and names all of them.
+ * A key of a policy, as the nodes of a fleet know it: the policy of the file, and the name of the key in Redis. The
+ * library reads and names both.
  */
 #ifndef WEIR_FLEET_KEY_H
 #define WEIR_FLEET_KEY_H
