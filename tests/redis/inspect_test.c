@@ -17,6 +17,7 @@
 #include <string.h>
 #include <weir/inspect.h>
 
+#include "support/cluster.h"
 #include "support/draw.h"
 #include "support/server.h"
 #include "support/support.h"
@@ -575,6 +576,118 @@ static void test_errors_are_told(void **state)
     scene_close();
 }
 
+#define CLUSTER_KEYS 90
+
+/* A walk over all servers: how many of the keys it has found; *lost: a server that has not answered. */
+static size_t walk_cluster(size_t step, const char **lost)
+{
+    const weir_inspected_records *records;
+    weir_error error;
+    size_t found = 0;
+    *lost = NULL;
+    for (size_t calls = 0; calls < 100; calls++) {
+        if (weir_inspect_records(s.in, step, WAIT_MS, &records, &error) != 0) {
+            fail_msg("%s", error.message);
+        }
+        assert_int_equal(records->server_count, CLUSTER_PRIMARIES);
+        assert_false(records->refused);
+        found += records->use_count;
+        for (size_t i = 0; i < records->server_count; i++) {
+            *lost = records->servers[i].error != NULL ? records->servers[i].server : *lost;
+            assert_true(records->servers[i].error == NULL ||
+                        strstr(records->servers[i].error, records->servers[i].server) != NULL);
+        }
+        if (records->ended || *lost != NULL) {
+            return found;
+        }
+    }
+    fail_msg("the walk does not end");
+    return 0;
+}
+
+/* The records of all keys, as a Cluster has them on its servers. */
+static void test_a_cluster_is_read_on_all_its_servers(void **state)
+{
+    (void) state;
+    static struct cluster c;
+    const char *lost;
+    const weir_inspected_key *key;
+    weir_error error;
+    char url[200];
+    if (!server_available()) {
+        skip();
+    }
+    memset(&s, 0, sizeof(s));
+    cluster_start(&c, 0);
+    cluster_url(&c, "redis+cluster", CLUSTER_PRIMARIES, url, sizeof(url));
+    weir *w = open_weir(url);
+    weir_thread *t = weir_attach(w);
+    s.reader = open_weir(NULL);
+    assert_int_equal(weir_inspect_open(url, NULL, &s.in, &error), 0);
+    for (size_t i = 0; i < CLUSTER_KEYS; i++) {
+        char text[8];
+        const int length = snprintf(text, sizeof(text), "k%zu", i);
+        const weir_key made = weir_make_key(w, weir_find_policy(w, "fixed"), text, (size_t) length);
+        weir_charge(t, &made, i + 1);
+    }
+    assert_int_equal(weir_sync(w, WAIT_MS), 0);
+    assert_int_equal(weir_sync(w, WAIT_MS), 0);
+    for (size_t step = 30; step <= 30000; step *= 10) {
+        assert_int_equal(walk_cluster(step, &lost), CLUSTER_KEYS);
+        assert_null(lost);
+    }
+    /* Servers that have closed the connection are connected anew. */
+    for (size_t i = 0; i < CLUSTER_PRIMARIES; i++) {
+        server_must(&c.servers[i], "CLIENT KILL TYPE normal");
+    }
+    for (size_t i = 0; i < 10; i++) {
+        char name[20];
+        (void) snprintf(name, sizeof(name), "fixed:k%zu", i);
+        assert_int_equal(inspect(name, 1)->limits[0].record.used, i + 1);
+    }
+    /* A slot that is half moved. */
+    char record[400];
+    (void) snprintf(record, sizeof(record), "%s", inspect("fixed:k0", 1)->limits[0].record.name);
+    const int slot = cluster_slot(&c, record);
+    const int from = c.owner[slot];
+    const int to = (from + 1) % CLUSTER_PRIMARIES;
+    cluster_move_begin(&c, slot, from, to);
+    (void) cluster_move_keys(&c, slot, from, to, 1);
+    assert_int_equal(walk_cluster(30, &lost), CLUSTER_KEYS);
+    assert_int_equal(inspect("fixed:k0", 1)->limits[0].record.used, 1);
+    while (cluster_move_keys(&c, slot, from, to, 100) != 0) {
+    }
+    cluster_move_end(&c, slot, to);
+    /* A server that hangs, and has not the set of nodes, is left out. */
+    const int nodes_on = c.owner[cluster_slot(&c, "weir:nodes")];
+    const int overrides_on = c.owner[cluster_slot(&c, "weir:overrides")];
+    int hangs = 0;
+    while (hangs == nodes_on || hangs == overrides_on) {
+        hangs++;
+    }
+    assert_int_equal(walk_cluster(30, &lost), CLUSTER_KEYS);
+    server_pause(&c.servers[hangs]);
+    const size_t found = walk_cluster(30000, &lost);
+    assert_true(found > 0 && found < CLUSTER_KEYS && lost != NULL);
+    char port[8];
+    (void) snprintf(port, sizeof(port), "%d", c.servers[hangs].port);
+    assert_non_null(strstr(lost, port));
+    bool unread = false;
+    for (size_t k = 0; k < CLUSTER_KEYS && !unread; k++) { /* a key there cannot be read, and others can */
+        char name[20];
+        (void) snprintf(name, sizeof(name), "fixed:k%zu", k);
+        const int result = weir_inspect_key(s.in, s.reader, name, 1, &key, &error);
+        assert_true(result == 0 || result == -EIO);
+        unread = result == -EIO;
+    }
+    assert_true(unread);
+    server_resume(&c.servers[hangs]);
+    weir_inspect_close(s.in);
+    weir_close(w);
+    weir_close(s.reader);
+    cluster_stop(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -588,6 +701,7 @@ int main(void)
         cmocka_unit_test(test_odd_overrides_are_told_and_are_not_in_force),
         cmocka_unit_test(test_nothing_is_written),
         cmocka_unit_test(test_errors_are_told),
+        cmocka_unit_test(test_a_cluster_is_read_on_all_its_servers),
     };
     return cmocka_run_group_tests_name("redis/inspect", tests, NULL, NULL);
 }
