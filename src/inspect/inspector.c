@@ -22,9 +22,10 @@
 /* After so many failures for each host of the URL and each server, before a round has begun, a call gives up. */
 #define FAILURES_EACH 2
 
-/* Rounds of one call, and how long one may have taken for another one to follow. */
+/* Rounds of one call; how long one may have taken for another one to follow, and how long after it that follows. */
 #define TRIES_MOST   3
 #define TRY_AGAIN_MS 500
+#define SETTLE_MS    100
 
 /* A signal may come before a wait begins: each part of the wait is so long. */
 #define PART_MS 200
@@ -124,6 +125,18 @@ static bool is_vain(const weir_inspector *in, uint64_t failures_before)
     return t->ops->refused(t) || t->ops->counts(t).failures - failures_before >= most;
 }
 
+/* Lets connections be made anew for a while. */
+static void settle(weir_inspector *in)
+{
+    struct transport *t = in->transport;
+    const uint64_t end_ns = clock_monotonic_ns(NULL) + SETTLE_MS * NS_PER_MS;
+    t->ops->retry(t, clock_monotonic_ns(NULL));
+    for (uint64_t now = clock_monotonic_ns(NULL); now < end_ns && !is_ended(in); now = clock_monotonic_ns(NULL)) {
+        (void) t->ops->step(t, now);
+        wait_for(in, end_ns);
+    }
+}
+
 /*
  * Has one round, which begins before `end_ns` or not at all. One that has begun ends within ANSWER_MS, and is waited
  * for: the transport writes to it. Where a signal ends the wait, nothing steps the transport any more.
@@ -161,6 +174,7 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
         if (event == TRANSPORT_NOTHING || clock_monotonic_ns(NULL) - begun_ns > TRY_AGAIN_MS * NS_PER_MS) {
             break;
         }
+        settle(in);
     }
     const char *problem = t->ops->problem(t);
     const char *server = t->ops->server(t);

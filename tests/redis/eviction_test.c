@@ -25,6 +25,7 @@
 #define MEMORY      "4000000" /* some 9,000 of these values */
 #define COLD_KEYS   12000
 #define HOT_KEYS    200
+#define PACES_MOST  3
 #define TURN_MS     5
 #define TURNS_KEPT  20 /* the nodes' set lives for so many turns */
 #define PATIENCE_NS (20 * SECOND)
@@ -190,8 +191,13 @@ static void test_nodes_evict_no_more_than_their_neighbour(void **state)
         use(&s, (int) (name % NODES), 0, HOT_KEYS + name, 1);
     }
     s.loses = true;
-    live(&s, WRITES); /* the nodes find their pace */
-    const uint64_t beside = evicted_by(&s, WRITES);
+    /* The nodes find their pace: each resync is slower than the one before. On a busy machine they come to that later.
+     */
+    uint64_t beside = UINT64_MAX;
+    for (int times = 0; times < PACES_MOST && beside > 2 * alone; times++) {
+        live(&s, WRITES);
+        beside = evicted_by(&s, WRITES);
+    }
     const uint64_t records = count_names(&s, "weir:*:key-?") + count_names(&s, "weir:*:key-??");
     printf("# evicted: %" PRIu64 " by the neighbour alone, %" PRIu64 " beside nodes, who have %" PRIu64
            " records in use\n",
