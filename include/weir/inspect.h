@@ -73,6 +73,31 @@ typedef struct weir_inspected_fleet {
 /* The nodes of the fleet and its time. One exchange. */
 WEIR_API int weir_inspect_fleet(weir_inspector *in, const weir_inspected_fleet **out, weir_error *error);
 
+/* An entry of the hash of overrides in Redis, well-formed or not. */
+typedef struct weir_inspected_override {
+    const char *name, *value;
+} weir_inspected_override;
+
+/*
+ * record      the name of the hash in Redis
+ * wrong_type  another program has written it, so nodes read no overrides
+ * overrides   override_count of them, by name. Nodes read 10,000 at most, and none of more than 4,096 bytes
+ * version     the field "version" of the hash, which its writers may keep; NULL: there is none
+ */
+typedef struct weir_inspected_overrides {
+    const char *record;
+    bool wrong_type;
+    const weir_inspected_override *overrides;
+    size_t override_count;
+    const char *version;
+} weir_inspected_overrides;
+
+/*
+ * The overrides in Redis: one exchange for some 200 of them. A name or value of more than 4,097 bytes is cut there.
+ * -EPROTO also where there are some 400,000 entries: nobody has written these for weir.
+ */
+WEIR_API int weir_inspect_overrides(weir_inspector *in, const weir_inspected_overrides **out, weir_error *error);
+
 /*
  * What one node has reported of a record, in units, over all times that it has held the key. Of a bucket the counts go
  * back to when the record began.
@@ -132,7 +157,7 @@ typedef struct weir_inspected_limit {
  * name            "policy:key", as overrides are named
  * policy          of the key, such as "api/free"
  * mode            of the policy: in shadow mode a request passes that is denied
- * fleet           as of weir_inspect_fleet
+ * fleet, overrides  as of weir_inspect_fleet and weir_inspect_overrides
  * override        what the override in force says; WEIR_NO_OVERRIDE also where it gives the limits other numbers
  * override_name, override_value  of the override in force; NULL: there is none
  * override_from_fleet  it is in Redis
@@ -146,6 +171,7 @@ typedef struct weir_inspected_key {
     const char *name, *policy;
     weir_mode mode;
     const weir_inspected_fleet *fleet;
+    const weir_inspected_overrides *overrides;
     weir_override_answer override;
     const char *override_name, *override_value;
     bool override_from_fleet;
@@ -166,28 +192,6 @@ typedef struct weir_inspected_key {
  */
 WEIR_API int weir_inspect_key(weir_inspector *in, weir *w, const char *name, uint64_t cost,
                               const weir_inspected_key **out, weir_error *error);
-
-/* An entry of the hash of overrides in Redis, well-formed or not. */
-typedef struct weir_inspected_override {
-    const char *name, *value;
-} weir_inspected_override;
-
-/*
- * record      the name of the hash in Redis
- * wrong_type  another program has written it, so nodes read no overrides
- * overrides   override_count of them, by name. Nodes read 10,000 at most, and none of more than 4,096 bytes
- * version     the field "version" of the hash, which its writers may keep; NULL: there is none
- */
-typedef struct weir_inspected_overrides {
-    const char *record;
-    bool wrong_type;
-    const weir_inspected_override *overrides;
-    size_t override_count;
-    const char *version;
-} weir_inspected_overrides;
-
-/* The overrides in Redis: one exchange for some 200 of them. A name or value of more than 4,097 bytes is cut there. */
-WEIR_API int weir_inspect_overrides(weir_inspector *in, const weir_inspected_overrides **out, weir_error *error);
 
 /*
  * A record that a walk over the names in Redis has found.
@@ -213,8 +217,8 @@ typedef struct weir_inspected_server {
  * fleet     as of weir_inspect_fleet
  * uses      use_count of them, in no order. A record may be there twice
  * servers   server_count of them
- * ended     the walk has reached the last name of each server, and the next call begins anew. A server that never
- * answers keeps it from ending refused   the user may not run one of SCAN, HMGET, HGET and ZCARD
+ * ended     the walk has reached the last name of every server, and the next call begins anew
+ * refused   the user may not run one of SCAN, HMGET, HGET and ZCARD
  */
 typedef struct weir_inspected_records {
     const weir_inspected_fleet *fleet;
@@ -228,8 +232,8 @@ typedef struct weir_inspected_records {
 /*
  * Walks on over the names in Redis, by SCAN: looks at about `names` of them, at most 250 in an exchange, for
  * `timeout_ms` and one exchange with each server more. So calls one after the other reach every record; each server of
- * a Cluster gets an equal share of `names`. A server that does not answer is left out. -EIO: none has answered, or not
- * the one that has the set of nodes.
+ * a Cluster gets an equal share of `names`. A server that does not answer is left out, and the walk does not end then.
+ * -EIO: none has answered, or not the one that has the set of nodes.
  */
 WEIR_API int weir_inspect_records(weir_inspector *in, size_t names, uint32_t timeout_ms,
                                   const weir_inspected_records **out, weir_error *error);
@@ -263,7 +267,7 @@ typedef struct weir_inspected_full {
 } weir_inspected_full;
 
 /*
- * policies  policy_count of them, with keys at their limit; that whose top key has most first
+ * policies  policy_count of them, with keys at their limit, ordered by `times`, the largest first
  * partly    more keys may be at their limit: there was no time, there were too many, or a server did not answer
  */
 typedef struct weir_inspected_full_keys {

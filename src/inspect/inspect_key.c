@@ -29,6 +29,7 @@ static bool describe(weir_inspector *in, const struct chosen_key *key)
                                    .policy = shelf_text(&in->of_key, key->policy.name),
                                    .mode = key->policy.mode,
                                    .fleet = &in->fleet,
+                                   .overrides = &in->overrides,
                                    .override = answers[key->policy.override],
                                    .override_name = key->override_name,
                                    .override_value = key->override_value,

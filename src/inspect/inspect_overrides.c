@@ -8,6 +8,9 @@
 #include "base/error.h"
 #include "inspect/inspector.h"
 
+/* Pages of some 200 entries. Nodes read 10,000 entries; a server that gives ever more of them is none of weir's. */
+#define PAGES_MOST 2000
+
 /* The entries so far, in memory that grows. */
 struct entries {
     weir_inspected_override *all;
@@ -106,9 +109,13 @@ int weir_inspect_overrides(weir_inspector *in, const weir_inspected_overrides **
     shelf_clear(&in->of_overrides);
     in->overrides = (weir_inspected_overrides){.record = shelf_text(&in->of_overrides, record)};
     int result = in->overrides.record != NULL ? 0 : error_set(error, -ENOMEM, "out of memory");
+    unsigned pages = 0;
     do {
         result = result != 0 ? result : read_page(in, cursor, &entries, error);
-    } while (result == 0 && strcmp(cursor, "0") != 0);
+    } while (result == 0 && strcmp(cursor, "0") != 0 && ++pages < PAGES_MOST);
+    if (result == 0 && pages == PAGES_MOST) {
+        result = error_set(error, -EPROTO, "%s: has too many entries; something else has written it", record);
+    }
     if (result == 0 && !sort(in, &entries)) {
         result = error_set(error, -ENOMEM, "out of memory");
     }

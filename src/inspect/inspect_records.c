@@ -127,7 +127,7 @@ static int read_page(struct walk *walk, size_t number, weir_error *error)
     if (result == 0 && page.count == 1 && page.all[0].number == 1) {
         in->records.refused = true;
     } else if (result == 0 && (page.count < 2 || page.all[1].text == NULL)) {
-        result = error_set(error, -EPROTO, "%s: Redis gave an answer of an unknown form", shard->server);
+        result = error_set(error, -EPROTO, "Redis at %s: an answer of an unknown form", shard->server);
     }
     if (result == 0 && !in->records.refused) {
         (void) snprintf(shard->cursor, sizeof(shard->cursor), "%s", page.all[1].text);
@@ -266,7 +266,7 @@ int weir_inspect_records(weir_inspector *in, size_t names, uint32_t timeout_ms, 
     }
     walk.end_ns = walk.begun_ns + timeout_ms * NS_PER_MS;
     write_pattern(&walk);
-    const size_t each = names / max_u64(in->shard_count, 1);
+    const size_t each = max_u64(names / max_u64(in->shard_count, 1), 1);
     walk.page = each > PAGE_MOST ? PAGE_MOST : each < PAGE_LEAST ? PAGE_LEAST : each;
     for (size_t i = 0; i < in->shard_count && !walk.out_of_memory; i++) {
         walk_shard(&walk, i, each);

@@ -22,7 +22,7 @@
 /* After so many failures for each host of the URL and each server, before a round has begun, a call gives up. */
 #define FAILURES_EACH 2
 
-/* Rounds of one call; how long one may have taken for another one to follow, and how long after it that follows. */
+/* A round that fails is tried again, so often in all: if it has not taken longer than this, and after this pause. */
 #define TRIES_MOST   3
 #define TRY_AGAIN_MS 500
 #define SETTLE_MS    100
@@ -164,7 +164,7 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
 {
     struct transport *t = in->transport;
     const uint64_t end_ns = clock_monotonic_ns(NULL) + (ROUND_MS - ANSWER_MS) * NS_PER_MS;
-    /* A connection that was lost since the last call is made anew: the round is tried again, unless that has lasted. */
+    /* A connection may have been lost since the last call, and is made anew. */
     for (unsigned tries = 0; tries < TRIES_MOST; tries++) {
         const uint64_t begun_ns = clock_monotonic_ns(NULL);
         const enum transport_event event = try_round(in, round, end_ns);

@@ -21,7 +21,7 @@
 struct walk_shard {
     char server[128];
     char cursor[24];
-    bool ended; /* the walk has come to its end once */
+    bool ended; /* this walk has reached its last name */
 };
 
 struct weir_inspector {
@@ -49,7 +49,8 @@ int inspector_round(weir_inspector *in, struct round *round, bool partly, weir_e
 /* Asks one thing. Not 0: `error` has a sentence. The caller frees the answer in both cases. */
 int inspector_ask(weir_inspector *in, struct inspection *asked, weir_error *error);
 
-/* Waits end when this says so, as after a signal. */
+/* Ends waiting calls as soon as `ends` says so, for a program that handles signals. It is called often. The inspector
+ * is of no use after that but to be closed. */
 void inspector_end_by(weir_inspector *in, bool (*ends)(void));
 
 /* The server of a shard, without the word "redis" before it; NULL: there are no more. */

@@ -106,13 +106,18 @@ static void scene_close(void)
     server_stop(&s.server);
 }
 
+/* A key of a node's, "k5". */
+static weir_key key_of(const weir *w, size_t policy, size_t number)
+{
+    static char text[8];
+    const int length = snprintf(text, sizeof(text), "k%zu", number);
+    return weir_make_key(w, weir_find_policy(w, names[policy]), text, (size_t) length);
+}
+
 /* A node uses units of a key, whatever the limit says. */
 static void charge(size_t node, size_t policy, size_t key, uint64_t units)
 {
-    char text[8];
-    const int length = snprintf(text, sizeof(text), "k%zu", key);
-    const weir_key made =
-        weir_make_key(s.nodes[node], weir_find_policy(s.nodes[node], names[policy]), text, (size_t) length);
+    const weir_key made = key_of(s.nodes[node], policy, key);
     weir_charge(s.threads[node], &made, units);
     s.used[policy][key][node] += units;
 }
@@ -120,10 +125,7 @@ static void charge(size_t node, size_t policy, size_t key, uint64_t units)
 /* A node gives units of a key back. */
 static void refund(size_t node, size_t policy, size_t key, uint64_t units)
 {
-    char text[8];
-    const int length = snprintf(text, sizeof(text), "k%zu", key);
-    const weir_key made =
-        weir_make_key(s.nodes[node], weir_find_policy(s.nodes[node], names[policy]), text, (size_t) length);
+    const weir_key made = key_of(s.nodes[node], policy, key);
     weir_refund(s.threads[node], &made, units);
 }
 
@@ -324,7 +326,7 @@ static void test_an_outage_of_the_node_that_asks_is_no_matter(void **state)
     scene_open();
     weir *alone = open_weir("redis://127.0.0.1:1");
     weir_thread *t = weir_attach(alone);
-    const weir_key key = weir_make_key(alone, weir_find_policy(alone, "fixed"), "k0", 2);
+    const weir_key key = key_of(alone, 0, 0);
     const uint64_t until_ns = real_ns() + 60 * SECOND;
     weir_verdict verdict;
     while (weir_check(t, &key, 1, &verdict)) {
@@ -625,9 +627,7 @@ static void test_a_cluster_is_read_on_all_its_servers(void **state)
     s.reader = open_weir(NULL);
     assert_int_equal(weir_inspect_open(url, NULL, &s.in, &error), 0);
     for (size_t i = 0; i < CLUSTER_KEYS; i++) {
-        char text[8];
-        const int length = snprintf(text, sizeof(text), "k%zu", i);
-        const weir_key made = weir_make_key(w, weir_find_policy(w, "fixed"), text, (size_t) length);
+        const weir_key made = key_of(w, 0, i);
         weir_charge(t, &made, i + 1);
     }
     assert_int_equal(weir_sync(w, WAIT_MS), 0);

@@ -151,20 +151,16 @@ static bool tell_wrong_type(const weir_inspected_record *record, struct output *
 /* Reads all of the key in Redis. Returns an exit code. */
 static int read_redis(struct explanation *e, weir_inspector *in, struct output *out)
 {
-    const weir_inspected_overrides *overrides;
     char name[ENTRY_NAME_SIZE];
     weir_error error;
     int code = CODE_GOOD;
-    if (weir_inspect_overrides(in, &overrides, &error) != 0) {
-        return fail_unasked(out, &error);
-    }
-    if (overrides->wrong_type) {
-        output_fault_of(out, overrides->record, "is no hash, so nodes read no overrides from it");
-        code = CODE_BAD;
-    }
     fleet_key_name(&e->key, e->key.policy->name, name);
     if (weir_inspect_key(in, e->key.weir, name, e->cost, &e->at, &error) != 0) {
         return fail_unasked(out, &error);
+    }
+    if (e->at->overrides->wrong_type) {
+        output_fault_of(out, e->at->overrides->record, "is no hash, so nodes read no overrides from it");
+        code = CODE_BAD;
     }
     for (size_t i = 0; i < e->at->limit_count; i++) {
         const bool now = tell_wrong_type(&e->at->limits[i].record, out);

@@ -240,7 +240,7 @@ function commands.HSCAN(key)
     return all.err and all or {'0', all}
 end
 
--- All names that match, in one page. '*' alone is special in a pattern here, and a '\\' counts for nothing.
+-- All names that match, in one page. Of a pattern '*' alone is special here, and a backslash counts for nothing.
 function commands.SCAN(_, _, pattern)
     local names = {}
     pattern = string.gsub(pattern, '%W', function(byte)

@@ -119,6 +119,14 @@ static bool take_heartbeat(struct redis_transport *t, const struct server_conn *
     return true;
 }
 
+/* Replaces each byte 0 of a text, which would end there and be another one. weir writes none. */
+static void replace_zeros(const redisReply *text, char by)
+{
+    for (size_t at = 0; at < text->len; at++) {
+        text->str[at] = text->str[at] != '\0' ? text->str[at] : by;
+    }
+}
+
 /* True if a reply is a version, or a version, the number of entries left out, and the entries. */
 static bool are_entries(const redisReply *reply)
 {
@@ -132,9 +140,8 @@ static bool are_entries(const redisReply *reply)
                    : element->type != REDIS_REPLY_STRING) {
             return false;
         }
-        /* A field escapes byte 0. An entry with a plain 0 is malformed, and with "%" it is refused as such. */
-        for (size_t at = 0; i != 1 && at < element->len; at++) {
-            element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
+        if (i != 1) {
+            replace_zeros(element, '%'); /* a field escapes byte 0: an entry with a "%" for it is refused */
         }
     }
     return true;
@@ -183,8 +190,8 @@ static bool take_limits(struct redis_transport *t, const redisReply *reply)
     for (size_t i = 0; good && i < reply->elements; i++) {
         const redisReply *element = reply->element[i];
         good = element->type == REDIS_REPLY_STRING;
-        for (size_t at = 0; good && at < element->len; at++) {
-            element->str[at] = element->str[at] != '\0' ? element->str[at] : '?'; /* somebody else has written it */
+        if (good) {
+            replace_zeros(element, '?');
         }
     }
     if (!good || reply->element[0]->len >= sizeof(limits->version)) {
@@ -257,16 +264,15 @@ static bool take_inspection(struct inspection *inspection, const redisReply *rep
     inspection->all = calloc(reply->elements, sizeof(*inspection->all));
     for (size_t i = 0; i < reply->elements && inspection->all != NULL; i++) {
         const redisReply *element = reply->element[i];
-        /* As are_entries: what weir writes has no byte 0, and a text that ended there would be another one. */
-        for (size_t at = 0; element->type == REDIS_REPLY_STRING && at < element->len; at++) {
-            element->str[at] = element->str[at] != '\0' ? element->str[at] : '%';
+        struct inspected *value = &inspection->all[inspection->count++];
+        if (element->type == REDIS_REPLY_STRING) {
+            replace_zeros(element, '%');
+            value->text = strdup(element->str);
+            if (value->text == NULL) {
+                return false;
+            }
         }
-        inspection->count = i + 1;
-        inspection->all[i].number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
-        inspection->all[i].text = element->type == REDIS_REPLY_STRING ? strdup(element->str) : NULL;
-        if (element->type == REDIS_REPLY_STRING && inspection->all[i].text == NULL) {
-            return false;
-        }
+        value->number = element->type == REDIS_REPLY_INTEGER ? element->integer : 0;
     }
     inspection->status = 0;
     return inspection->all != NULL;
