@@ -632,10 +632,17 @@ static void test_a_cluster_is_read_on_all_its_servers(void **state)
     }
     assert_int_equal(weir_sync(w, WAIT_MS), 0);
     assert_int_equal(weir_sync(w, WAIT_MS), 0);
-    for (size_t step = 30; step <= 30000; step *= 10) {
-        assert_int_equal(walk_cluster(step, &lost), CLUSTER_KEYS);
+    static const size_t steps[] = {1, 30, 300, 30000};
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        assert_int_equal(walk_cluster(steps[i], &lost), CLUSTER_KEYS);
         assert_null(lost);
     }
+    const weir_inspected_records *records;
+    assert_int_equal(weir_inspect_records(s.in, 30000, WAIT_MS, &records, &error), 0);
+    char label[16];
+    (void) snprintf(label, sizeof(label), "%s", records->uses[0].limit);
+    weir_inspected_use use = {
+        .policy = "fixed", .limit = label, .window = records->uses[0].window, .units = records->uses[0].units};
     /* Servers that have closed the connection are connected anew. */
     for (size_t i = 0; i < CLUSTER_PRIMARIES; i++) {
         server_must(&c.servers[i], "CLIENT KILL TYPE normal");
@@ -673,14 +680,18 @@ static void test_a_cluster_is_read_on_all_its_servers(void **state)
     (void) snprintf(port, sizeof(port), "%d", c.servers[hangs].port);
     assert_non_null(strstr(lost, port));
     bool unread = false;
+    char name[20];
     for (size_t k = 0; k < CLUSTER_KEYS && !unread; k++) { /* a key there cannot be read, and others can */
-        char name[20];
         (void) snprintf(name, sizeof(name), "fixed:k%zu", k);
         const int result = weir_inspect_key(s.in, s.reader, name, 1, &key, &error);
         assert_true(result == 0 || result == -EIO);
         unread = result == -EIO;
     }
     assert_true(unread);
+    use.key = strchr(name, ':') + 1;
+    const weir_inspected_full_keys *full;
+    assert_int_equal(weir_inspect_full_keys(s.in, s.reader, &use, 1, WAIT_MS, &full, &error), 0);
+    assert_true(full->partly && full->policy_count == 0);
     server_resume(&c.servers[hangs]);
     weir_inspect_close(s.in);
     weir_close(w);

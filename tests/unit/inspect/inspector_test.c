@@ -164,8 +164,10 @@ static void test_a_round_that_fails_at_once_is_tried_again(void **state)
     (void) state;
     begin();
     stub.good_from = 3;
+    const uint64_t begun_ns = real_ns();
     assert_int_equal(ask(false, NULL), 0);
     assert_int_equal(stub.rounds, 3);
+    assert_true(real_ns() - begun_ns > SECOND / 10); /* in between connections can be made anew */
     begin();
     assert_int_equal(ask(false, NULL), -EIO);
     assert_int_equal(stub.rounds, 3); /* and then no more */
